@@ -111,6 +111,15 @@ pub struct PathFigures {
     pub time: HistogramSnapshot,
 }
 
+/// Reads, and received replicas, of all paths.
+#[derive(Clone, Copy, Debug)]
+pub struct Totals {
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub written_bytes: u64,
+}
+
 impl PathFigures {
     fn new(path: &'static str, counters: &PathCounters) -> Self {
         Self { path, bytes: counters.bytes.load(Ordering::Relaxed), time: counters.time.snapshot() }
@@ -388,6 +397,16 @@ impl Metrics {
     /// Returns the reads since the start, by path.
     pub fn reads(&self) -> [PathFigures; ReadPath::ALL.len()] {
         ReadPath::ALL.map(|path| PathFigures::new(path.name(), &self.reads[path as usize]))
+    }
+
+    /// Returns the numbers and bytes of all reads, and of all received replicas, since the start.
+    pub fn totals(&self) -> Totals {
+        let sum = |paths: &[PathFigures]| {
+            let number = paths.iter().map(|path| path.time.count()).sum();
+            (number, paths.iter().map(|path| path.bytes).sum())
+        };
+        let ((reads, read_bytes), (writes, written_bytes)) = (sum(&self.reads()), sum(&self.writes()));
+        Totals { reads, read_bytes, writes, written_bytes }
     }
 
     /// Returns the received replicas since the start, by path.

@@ -142,7 +142,7 @@ fn stopping() -> Exception {
 fn status_of(datanode: &Datanode) -> Value {
     let metrics = datanode.replicas.store.metrics();
     let counters = &datanode.replicas.metrics;
-    let (reads, read_bytes, writes, written_bytes) = counters.totals();
+    let totals = counters.totals();
     let addresses = datanode.addresses();
     let one_sided = datanode.one_sided.as_ref();
     let registered = one_sided.map(|one_sided| one_sided.advertiser.metrics()).unwrap_or_default();
@@ -183,10 +183,10 @@ fn status_of(datanode: &Datanode) -> Value {
             "replicas": datanode.cache.replicas(),
         },
         "totals": {
-            "reads": reads,
-            "readBytes": read_bytes,
-            "writes": writes,
-            "writtenBytes": written_bytes,
+            "reads": totals.reads,
+            "readBytes": totals.read_bytes,
+            "writes": totals.writes,
+            "writtenBytes": totals.written_bytes,
         },
         "connections": counters.connections(),
         "operations": counters.xceivers(),

@@ -48,12 +48,12 @@ fn sample(datanode: &Datanode, history: &History) {
     let clock = &datanode.options.clock;
     let counters = &datanode.replicas.metrics;
     let metrics = datanode.replicas.store.quick_metrics();
-    let (reads, read_bytes, writes, written_bytes) = counters.totals();
+    let totals = counters.totals();
     let values = [
-        reads,
-        read_bytes,
-        writes,
-        written_bytes,
+        totals.reads,
+        totals.read_bytes,
+        totals.writes,
+        totals.written_bytes,
         metrics.memory_used,
         metrics.dirty_bytes,
         metrics.evictions,
