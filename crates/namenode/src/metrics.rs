@@ -143,7 +143,8 @@ fn of_state(namenode: &Namenode) -> Vec<Metric> {
         ),
     ];
     metrics.extend(datanodes(&figures));
-    let sizes: [(&'static str, &'static str, fn(&ClusterStatistics) -> u64); 3] = [
+    type Size = fn(&ClusterStatistics) -> u64;
+    let sizes: [(&'static str, &'static str, Size); 3] = [
         ("hearth_namenode_storage_capacity_bytes", "Capacity of live DataNodes by type of storage", |figures| {
             figures.capacity
         }),

@@ -1,6 +1,6 @@
 //! Values of the last hour, for the charts of a server's pages. Kept in memory and lost with the process.
 //!
-//! Memory: [`SAMPLES_MAX`] samples of 8 bytes for each series and 40 bytes more; 20 series take about 75 KB.
+//! Memory: `SAMPLES_MAX` samples of 8 bytes for each series and 40 bytes more; 20 series take about 75 KB.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl History {
         Self { series, recorded: Mutex::default() }
     }
 
-    /// Adds a sample, and forgets the oldest one if there are [`SAMPLES_MAX`].
+    /// Adds a sample, and forgets the oldest one if there are `SAMPLES_MAX`.
     ///
     /// `at_ms`: milliseconds since the epoch. `monotonic`: the same moment on a clock that never goes back. `values`: one
     /// for each series, in their order.

@@ -257,7 +257,8 @@ fn of_store(store: &StoreMetrics) -> Vec<Metric> {
 
 fn of_storages(datanode: &Datanode) -> Vec<Metric> {
     let storages = status::storages(datanode);
-    let sizes: [(&'static str, &'static str, fn(&StorageReport) -> u64); 3] = [
+    type Size = fn(&StorageReport) -> u64;
+    let sizes: [(&'static str, &'static str, Size); 3] = [
         ("hearth_datanode_storage_capacity_bytes", "Capacity of a storage directory", |report| report.capacity),
         ("hearth_datanode_storage_used_bytes", "Bytes that replicas take in a storage directory", |report| {
             report.dfs_used

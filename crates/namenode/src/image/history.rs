@@ -351,7 +351,8 @@ impl<'a> Histories<'a> {
 
     /// Returns the entries that a directory has or had, ordered by name.
     fn entries(&self, directory: u64, present: &[PresentChild]) -> Vec<Entry> {
-        let mut ranges: HashMap<(Vec<u8>, u64), Vec<(u32, u32)>> = HashMap::new();
+        type NameAndId = (Vec<u8>, u64);
+        let mut ranges: HashMap<NameAndId, Vec<(u32, u32)>> = HashMap::new();
         for child in present {
             ranges.entry((child.name.clone(), child.id)).or_default().push((child.since, PRESENT));
         }
