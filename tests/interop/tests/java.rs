@@ -659,7 +659,8 @@ fn file_fallbacks(session: &mut Session) -> Result<()> {
     let elsewhere = apache.clone().with_option("-Dos.arch=pdp11");
     let hedged = ("dfs.client.hedged.read.threadpool.size", "2");
     let encrypted = ("dfs.data.transfer.protection", "authentication");
-    let cases: [(&str, &Apache, &[(&str, &str)], &str); 3] = [
+    type Changes<'a> = &'a [(&'a str, &'a str)];
+    let cases: [(&str, &Apache, Changes, &str); 3] = [
         ("files-no-library", &elsewhere, &[], "none for linux-pdp11"),
         ("files-hedged", &apache, &[hedged], "hedged reads"),
         ("files-protected", &apache, &[encrypted], "dfs.data.transfer.protection"),
