@@ -22,6 +22,12 @@ const PROGRAMS: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Warnings to standard error, as the tests configure it.
+const LOGGING: &str = "log4j.rootLogger=WARN,err\n\
+                       log4j.appender.err=org.apache.log4j.ConsoleAppender\n\
+                       log4j.appender.err.target=System.err\n\
+                       log4j.appender.err.layout=org.apache.log4j.PatternLayout\n";
+
 /// Makes `classes.jsa` beside `lib`, the directory of Hadoop's jars, and `classes.path` with the class path that it is
 /// valid for. Does nothing if they exist and are newer than the jars.
 pub fn make(lib: &Path) -> Result<()> {
@@ -36,11 +42,16 @@ pub fn make(lib: &Path) -> Result<()> {
     let scratch = lib.with_file_name("classes.part");
     let _ = fs::remove_dir_all(&scratch);
     fs::create_dir_all(&scratch).with_context(|| format!("cannot make {}", scratch.display()))?;
+    // Hadoop's programs do not start without these files.
+    for (name, text) in [("core-site.xml", "<configuration/>\n"), ("log4j.properties", LOGGING)] {
+        fs::write(scratch.join(name), text).with_context(|| format!("cannot write {name}"))?;
+    }
+    let configured = format!("{class_path}:{}", scratch.display());
     let mut classes = BTreeSet::new();
     for (main, arguments) in PROGRAMS {
         let list = scratch.join("classes.list");
         // How the program ends does not matter.
-        java(&class_path, &scratch)
+        java(&configured, &scratch)
             .arg(format!("-XX:DumpLoadedClassList={}", list.display()))
             .arg(format!("-Dhadoop.tmp.dir={}", scratch.display()))
             .arg(main)
