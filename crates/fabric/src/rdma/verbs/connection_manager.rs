@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,8 +97,16 @@ impl Event {
     }
 }
 
+/// One of these exists where the kernel has its RDMA connection manager (module rdma_ucm).
+const SIGNS_OF_THE_MODULE: [&str; 2] = ["/sys/class/misc/rdma_cm", "/dev/infiniband/rdma_cm"];
+
 impl EventChannel {
+    /// Errors: `ENODEV` if the kernel has no RDMA connection manager. The library is not asked then: it takes a lock of the
+    /// process to find out, and a child of a fork in that time would wait for the lock for ever.
     pub(super) fn new(functions: &'static Functions) -> io::Result<Self> {
+        if !SIGNS_OF_THE_MODULE.iter().any(|path| Path::new(path).exists()) {
+            return Err(io::Error::from_raw_os_error(libc::ENODEV));
+        }
         // SAFETY: no arguments.
         let channel = unsafe { (functions.rdma_create_event_channel)() };
         if channel.is_null() {

@@ -188,7 +188,8 @@ final class HearthInputStream extends FSInputStream implements ByteBufferReadabl
         if (length == 0) {
             return 0;
         }
-        if (offset < 0) {
+        // At the end of the file, Hadoop's stream does not look at the offset.
+        if (offset < 0 && position < located.length) {
             throw new IndexOutOfBoundsException("offset is negative: " + offset);
         }
         NativeReference open = fileAt(position);
