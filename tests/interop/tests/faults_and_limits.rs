@@ -178,10 +178,10 @@ fn pages(session: &mut Session) -> Result<()> {
     for (port, path, wanted) in [
         (namenode, "/metrics", "\nhearth_namenode_datanodes{state=\"live\"} 1\n"),
         (namenode, "/metrics", "\nhearth_namenode_missing_blocks 0\n"),
-        (namenode, "/", "127.0.0.1"),
+        (namenode, "/plain", "127.0.0.1"),
         (datanode, "/metrics", "\nhearth_datanode_written_bytes_total{path=\"packets\"} "),
         (datanode, "/metrics", "# TYPE hearth_memory_used_bytes gauge"),
-        (datanode, "/", "BP-"),
+        (datanode, "/plain", "BP-"),
     ] {
         let text = get_text(port, path)?;
         ensure!(text.contains(wanted), "{wanted:?} is not in {path} of port {port}: {text}");
