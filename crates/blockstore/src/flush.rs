@@ -285,7 +285,11 @@ impl Blockstore {
             )
         };
         let dirs = &replica.slice.dirs;
-        let failed = |error| self.disk_error(&replica.slice, "sync a replica in", error);
+        // The kernel reports such an error once. A second sync of the same pages succeeds, although they may be lost.
+        let failed = |error| {
+            replica.slice.volume.note_failed_sync();
+            self.disk_error(&replica.slice, "sync a replica in", error)
+        };
         let (writer, is_new) = DiskWriter::holding(dirs, place, replica.id, stamp, there, &content)
             .map_err(|error| self.flush_failed(replica, error))?;
         writer.sync().map_err(failed)?;
@@ -312,6 +316,8 @@ impl Blockstore {
                     .copies
                     .disk()
                     .is_some_and(|disk| disk.place == ReplicaDir::BeingWritten && disk.stamp == core.lifecycle.stamp())
+                // Then a second sync proves nothing, and all bytes are written anew.
+                && !replica.slice.volume.has_failed_sync()
         };
         if !stays {
             return;

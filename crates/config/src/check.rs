@@ -59,7 +59,7 @@ impl Configuration {
         for program in programs {
             let (without_effect, unsupported) = self.unsupported_settings(*program);
             ineffective.extend(without_effect.into_iter().map(|setting| (setting.key.clone(), setting)));
-            let values = self.invalid_values(|key| key.programs().contains(program));
+            let values = self.invalid_values(false, |key| key.programs().contains(program));
             let protection: Vec<ConfigError> = match program {
                 Program::Client => self.refuse_client_authentication().err().into_iter().collect(),
                 Program::Namenode | Program::Datanode => self.missing_protection(),
@@ -75,7 +75,12 @@ impl Configuration {
             }
         }
         let mut warnings = self.questionable_names();
-        let of_others = self.invalid_values(|key| key.programs().iter().all(|program| !programs.contains(program)));
+        // A program refuses the values of its own nameservice when it reads them. Others may be for other machines.
+        let of_one_service =
+            self.invalid_values(true, |key| key.programs().iter().any(|program| programs.contains(program)));
+        warnings.extend(of_one_service.into_iter().map(|error| self.warning_for_others(error)));
+        let is_of_others = |key: &KeyInfo| key.programs().iter().all(|program| !programs.contains(program));
+        let of_others = [false, true].into_iter().flat_map(|suffixed| self.invalid_values(suffixed, is_of_others));
         warnings.extend(of_others.into_iter().map(|error| self.warning_for_others(error)));
         warnings.sort_by(|left, right| left.key.cmp(&right.key));
         CheckReport {
@@ -108,12 +113,15 @@ impl Configuration {
         Ok(())
     }
 
-    /// Returns an error for each invalid value of the chosen keys, those of a single nameservice or NameNode included.
-    fn invalid_values(&self, is_chosen: impl Fn(&KeyInfo) -> bool) -> Vec<ConfigError> {
-        let plain = keys::ALL.iter().map(|key| (key.name, key));
-        let suffixed = self.names().filter_map(|name| Some((name, base_of(name)?)));
-        let all = plain.chain(suffixed).filter(|(_, key)| is_chosen(key));
-        all.filter_map(|(name, key)| self.check_value(name, key).err()).collect()
+    /// Returns an error for each invalid value of the chosen keys. `suffixed`: of the names with a nameservice or
+    /// NameNode behind the key, instead of the plain ones.
+    fn invalid_values(&self, suffixed: bool, is_chosen: impl Fn(&KeyInfo) -> bool) -> Vec<ConfigError> {
+        let all: Vec<(&str, &KeyInfo)> = match suffixed {
+            false => keys::ALL.iter().map(|key| (key.name, key)).collect(),
+            true => self.names().filter_map(|name| Some((name, base_of(name)?))).collect(),
+        };
+        let chosen = all.into_iter().filter(|(_, key)| is_chosen(key));
+        chosen.filter_map(|(name, key)| self.check_value(name, key).err()).collect()
     }
 
     fn fault(&self, error: ConfigError) -> Finding {

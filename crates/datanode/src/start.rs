@@ -214,7 +214,7 @@ impl Handle {
         self.datanode.cache.stop();
         self.http.lock().take();
         self.ipc.lock().take();
-        self.wait_for_tasks().await;
+        let ended = self.wait_for_tasks().await;
         self.datanode.streams.clear();
         let mut progress = FlushProgress::default();
         if flush {
@@ -233,7 +233,10 @@ impl Handle {
                     }
                     true
                 });
-                if !keep_memory {
+                if !keep_memory && !ended {
+                    tracing::warn!("replicas stay in memory, because a task that may still write there has not ended");
+                }
+                if !keep_memory && ended {
                     let (replicas, bytes) = store.drop_memory();
                     // Those whose disk is not reliable stay, too.
                     done.failures += replicas.saturating_sub(done.replicas_left);
@@ -254,12 +257,15 @@ impl Handle {
     /// Waits until this handle holds the only references to the DataNode and its replicas. From then on nothing writes,
     /// and dropping the handle releases the storage directories. Bounded, because a copy to another DataNode may be
     /// waiting for that DataNode.
-    async fn wait_for_tasks(&self) {
+    ///
+    /// Returns whether all have ended.
+    async fn wait_for_tasks(&self) -> bool {
         let deadline = Instant::now() + TASKS_END_TIMEOUT;
         let is_shared = || Arc::strong_count(&self.datanode) > 1 || Arc::strong_count(&self.datanode.replicas) > 1;
         while is_shared() && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        !is_shared()
     }
 }
 

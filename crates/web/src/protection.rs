@@ -152,10 +152,14 @@ impl RequiredHeader {
         let name = HeaderName::from_bytes(name.as_bytes())
             .map_err(|_| conf.value_error(key.name, &name, "wanted the name of an HTTP header"))?;
         let key = keys::DFS_WEBHDFS_REST_CSRF_BROWSER_USERAGENTS_REGEX;
-        let browsers = conf.get(key)?.iter().map(|text| Pattern::parse(text)).collect::<Option<Vec<_>>>();
-        let wanted = "wanted patterns of text, `.` and `.*`";
-        let browsers =
-            browsers.ok_or_else(|| conf.value_error(key.name, &conf.get(key).unwrap_or_default().join(","), wanted))?;
+        let browsers = conf.get(key)?;
+        let browsers = browsers.iter().map(|text| {
+            Pattern::parse(text).unwrap_or_else(|| {
+                tracing::warn!(key = key.name, pattern = %text, "only text, `.` and `.*` are understood: this one matches every browser");
+                Pattern::any()
+            })
+        });
+        let browsers = browsers.collect();
         let methods_to_ignore = conf.get(keys::DFS_WEBHDFS_REST_CSRF_METHODS_TO_IGNORE)?;
         Ok(Self { name, methods_to_ignore, browsers })
     }

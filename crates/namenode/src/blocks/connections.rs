@@ -18,6 +18,13 @@ pub struct ConnectionId(pub u64);
 /// a margin for the network.
 const IDLE_CLOSE: Duration = Duration::from_secs(9);
 
+/// Time without calls after which the end of a connection may be that of an idle one, however short the peer's time-out.
+const IDLE_CLOSE_MIN: Duration = Duration::from_millis(500);
+
+/// Number of [`Datanode::idle_closes`](super::datanodes::Datanode::idle_closes) from which on the node is known to close
+/// idle connections between its heartbeats.
+const IDLE_CLOSES_KNOWN: u8 = 2;
+
 /// The datanodes by the connection on which each was heard last. Several datanodes may share one.
 pub(super) type ByConnection = BTreeSet<(ConnectionId, DatanodeIndex)>;
 
@@ -29,6 +36,13 @@ impl BlockMap {
     /// recorded. A heartbeat follows at once.
     pub fn heard_on(&mut self, datanode: &DatanodeId, connection: ConnectionId) {
         if let Some(index) = self.find_datanode(datanode) {
+            let node = self.nodes.node_mut(index);
+            match node.connection {
+                Some(before) if before == connection => node.idle_closes = 0,
+                Some(_) => {}
+                None if node.disconnected => node.idle_closes = node.idle_closes.saturating_add(1),
+                None => {}
+            }
             self.nodes.set_connection(index, Some(connection));
         }
     }
@@ -47,8 +61,12 @@ impl BlockMap {
             self.nodes.set_connection(index, None);
             let closes_idle_connections = self.settings.heartbeat_interval >= IDLE_CLOSE;
             let node = self.nodes.node_mut(index);
-            // With so long an interval, a Java datanode opens a new connection for each heartbeat.
-            if closes_idle_connections && now.monotonic.saturating_sub(node.last_heartbeat) >= IDLE_CLOSE {
+            let silence = now.monotonic.saturating_sub(node.last_heartbeat);
+            if silence < IDLE_CLOSE_MIN {
+                node.idle_closes = 0;
+            }
+            // With so long an interval, or so short a time-out, a Java datanode opens a new connection for each heartbeat.
+            if closes_idle_connections && silence >= IDLE_CLOSE || node.idle_closes >= IDLE_CLOSES_KNOWN {
                 continue;
             }
             node.disconnected = true;

@@ -79,6 +79,8 @@ pub(super) struct Datanode {
     pub connection: Option<ConnectionId>,
     /// That connection has ended, and the node has not been heard since.
     pub disconnected: bool,
+    /// Number of times in a row that the node was heard on a new connection after it had closed an idle one.
+    pub idle_closes: u8,
     pub admin: DatanodeAdminState,
     /// End of its maintenance, in milliseconds since the epoch.
     pub maintenance_until: u64,

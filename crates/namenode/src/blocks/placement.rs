@@ -153,7 +153,12 @@ impl BlockMap {
             choice.run();
         }
         // A file with too few replicas is repaired soon. A writer that is sent to a node that is gone only waits for it.
-        let minimum = usize::from(self.settings.min_replication).saturating_sub(request.chosen.len());
+        // A pipeline that lost a member has no other choice: its client leaves out a node that is gone.
+        let repairs_pipeline = request.at_any_load && !request.for_replication;
+        let minimum = match repairs_pipeline {
+            true => request.additional,
+            false => usize::from(self.settings.min_replication).saturating_sub(request.chosen.len()),
+        };
         if choice.found.len() < minimum.min(request.additional) {
             choice.avoid_disconnected = false;
             choice.run();

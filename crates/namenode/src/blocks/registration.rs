@@ -236,6 +236,7 @@ fn new_node(id: DatanodeId, now: Now) -> Datanode {
         alive: true,
         connection: None,
         disconnected: false,
+        idle_closes: 0,
         admin: DatanodeAdminState::Normal,
         maintenance_until: 0,
         disallowed: false,

@@ -12,6 +12,11 @@ enum Token {
 }
 
 impl Pattern {
+    /// The pattern that matches every text.
+    pub fn any() -> Self {
+        Self(vec![Token::AnyText])
+    }
+
     /// Parses text in which `.` is any character, `.*` any text, and a backslash makes the next character ordinary. `^`
     /// at the start and `$` at the end mean nothing, because the whole text must match. `None` for other operators.
     pub fn parse(pattern: &str) -> Option<Self> {

@@ -63,14 +63,17 @@ public class HearthFileSystem extends DistributedFileSystem implements HearthBul
             throw new IllegalArgumentException("length is negative: " + length);
         }
         StringBuilder paths = new StringBuilder();
+        boolean separable = true;
         for (Path file : files) {
             checkPath(file);
-            paths.append(fixRelativePart(file).toUri().getPath()).append('\0');
+            String path = fixRelativePart(file).toUri().getPath();
+            separable &= path.indexOf('\0') < 0;
+            paths.append(path).append('\0');
         }
-        byte[][] read = verifyChecksum ? client.readStarts(paths.toString(), length) : null;
+        byte[][] read = verifyChecksum && separable ? client.readStarts(paths.toString(), length) : null;
         List<FileStart> starts = new ArrayList<>(files.size());
         for (int i = 0; i < files.size(); i++) {
-            byte[] bytes = read == null ? null : read[i];
+            byte[] bytes = read == null || read.length != files.size() ? null : read[i];
             if (bytes != null) {
                 statistics.incrementReadOps(1);
                 statistics.incrementBytesRead(bytes.length);

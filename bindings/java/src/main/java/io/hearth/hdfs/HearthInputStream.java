@@ -336,7 +336,7 @@ final class HearthInputStream extends FSInputStream implements ByteBufferReadabl
             try {
                 int wanted = (int) Math.min(length, located.length - at);
                 done = counted(NativeFiles.readAt(address, at, buffer, offset, wanted));
-                if (done == wanted) {
+                if (done > 0) {
                     return done;
                 }
             } catch (IOException e) {
@@ -345,8 +345,7 @@ final class HearthInputStream extends FSInputStream implements ByteBufferReadabl
                 open.release();
             }
         }
-        int rest = stock.read(at + done, buffer, offset + done, length - done);
-        return done == 0 ? rest : done + Math.max(rest, 0);
+        return stock.read(at, buffer, offset, length);
     }
 
     @Override
@@ -363,7 +362,8 @@ final class HearthInputStream extends FSInputStream implements ByteBufferReadabl
                         : NativeFiles.readAt(address, at, buffer.array(), buffer.arrayOffset() + start, wanted);
                 done = counted(answer);
                 buffer.position(start + done);
-                if (done == wanted) {
+                // What Hadoop's client might throw for the rest must not hide these bytes.
+                if (done > 0) {
                     return done;
                 }
             } catch (IOException e) {
@@ -372,8 +372,7 @@ final class HearthInputStream extends FSInputStream implements ByteBufferReadabl
                 open.release();
             }
         }
-        int rest = stock.read(at + done, buffer);
-        return done == 0 ? rest : done + Math.max(rest, 0);
+        return stock.read(at, buffer);
     }
 
     @Override
