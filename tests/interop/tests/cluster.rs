@@ -551,7 +551,7 @@ fn pages(session: &mut Session) -> Result<()> {
     let state = jmx_bean(port, "Hadoop:service=DataNode,name=FSDatasetState")?;
     ensure!(state["Capacity"].as_u64() > Some(0) && state["DfsUsed"].as_u64() > Some(3 * BLOCK), "{state}");
     ensure!(state["NumFailedVolumes"] == 0 && state["CacheCapacity"] == CACHE, "{state}");
-    for (path, says) in [("/metrics", "hearth_replicas 3"), ("/", "active"), ("/conf", "dfs.datanode.data.dir")] {
+    for (path, says) in [("/metrics", "hearth_replicas 3"), ("/plain", "active"), ("/conf", "dfs.datanode.data.dir")] {
         let page = get_text(port, path)?;
         ensure!(page.contains(says), "{path} does not say {says:?}: {page}");
     }
