@@ -194,8 +194,17 @@ impl RemoteWriter {
     }
 }
 
-/// Returns a value of `/metrics`.
+/// Returns a whole number of `/metrics`.
 pub async fn figure(node: &Handle, name: &str) -> u64 {
+    figure_text(node, name).await.parse().unwrap()
+}
+
+/// Returns a number of seconds of `/metrics`, in microseconds.
+pub async fn figure_us(node: &Handle, name: &str) -> u64 {
+    (figure_text(node, name).await.parse::<f64>().unwrap() * 1e6) as u64
+}
+
+async fn figure_text(node: &Handle, name: &str) -> String {
     let mut connection = tokio::net::TcpStream::connect(node.addresses().http).await.unwrap();
     connection.write_all(b"GET /metrics HTTP/1.0\r\nHost: datanode\r\n\r\n").await.unwrap();
     let mut text = String::new();
@@ -204,7 +213,7 @@ pub async fn figure(node: &Handle, name: &str) -> u64 {
         let rest = line.strip_prefix(name)?;
         rest.strip_prefix("_total").unwrap_or(rest).strip_prefix(' ').map(str::to_owned)
     };
-    text.lines().find_map(value).unwrap().trim().parse().unwrap()
+    text.lines().find_map(value).unwrap().trim().to_owned()
 }
 
 fn create(block: &ExtendedBlock, rest: &[&Handle]) -> WriteBlock {

@@ -7,7 +7,7 @@ use hearth_testkit::skip;
 
 use super::client::{block, content, read};
 use super::local_copies;
-use super::one_sided_writes::figure;
+use super::one_sided_writes::{figure, figure_us};
 use super::streams::Two;
 use super::transfers::transfer;
 
@@ -55,7 +55,7 @@ async fn copied_beside_a_reader(two: Arc<Two>, replicas: i64) -> [u64; 2] {
     }
     let rested = |node: usize| {
         let two = two.clone();
-        async move { figure(&two.nodes[node], "hearth_copy_pauses_seconds").await }
+        async move { figure_us(&two.nodes[node], "hearth_copy_pauses_seconds").await }
     };
     [rested(0).await, rested(1).await]
 }
