@@ -7,6 +7,7 @@ mod metrics;
 mod sampler;
 mod status;
 
+use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
 use hearth_protocol::rpc::RpcMetrics;
@@ -55,7 +56,7 @@ fn with_interface(site: Site, datanode: &Arc<Datanode>, protection: &Protection)
             let session = interface::session(&protection);
             async move { Ok(session) }
         })
-        .data("/ui/log", move |query: Query, _| async move { interface::log(&query) })
+        .data("/ui/log", move |query: Query, peer: IpAddr| async move { interface::log(&query, peer) })
         .data("/ui/history", move |_, _| {
             let history = history.clone();
             async move { Ok(history.json()) }

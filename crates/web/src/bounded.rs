@@ -198,7 +198,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// Time by which the client must have received the whole answer, if there is such a limit.
+/// Time by which the client must have received the whole answer, or the next part of a download, if there is a limit.
 #[derive(Clone, Default)]
 pub(crate) struct Deadline(Arc<Mutex<Option<Instant>>>);
 
@@ -207,7 +207,7 @@ impl Deadline {
         *self.0.lock() = due;
     }
 
-    fn get(&self) -> Option<Instant> {
+    pub fn get(&self) -> Option<Instant> {
         *self.0.lock()
     }
 }

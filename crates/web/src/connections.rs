@@ -67,6 +67,8 @@ async fn answer(
         activity.has_request();
         request.extensions_mut().insert(ConnectInfo(Peer(peer)));
         request.extensions_mut().insert(work.clone());
+        // A download sets it while it is sent.
+        request.extensions_mut().insert(due.clone());
         let is_page = !request.uri().path().starts_with(PREFIX);
         let (answered, due, work) = (pages.call(request), due.clone(), work.clone());
         async move {

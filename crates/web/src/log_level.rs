@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 
 use crate::page::escape;
 use crate::site::Query;
+use crate::webhdfs::Exception;
 
 /// Path of the page.
 pub(crate) const PATH: &str = "/logLevel";
@@ -69,15 +70,32 @@ fn check_change(levels: &dyn LogLevels, query: &Query, headers: &HeaderMap, peer
     if BROWSERS.iter().any(|browser| agent.starts_with(browser)) {
         return Err("browsers may not change levels; use hadoop daemonlog -setlevel or curl");
     }
-    let is_allowed = match query.get(USER).filter(|user| !user.is_empty()) {
-        Some(user) => levels.is_administrator(user),
-        None => peer.is_loopback(),
-    };
-    match is_allowed {
+    match is_administrator(Some(levels), query, peer) {
         true => Ok(()),
         false => {
             Err("only the user that runs the server may change levels: add user.name=USER, or connect to localhost")
         }
+    }
+}
+
+/// Allows only administrators and users of this machine to read the log, and refuses others with 403.
+pub fn check_log_reader(query: &Query, peer: IpAddr) -> Result<(), Exception> {
+    match is_administrator(LEVELS.get().map(|levels| &**levels), query, peer) {
+        true => Ok(()),
+        false => {
+            let message = "only the user that runs this server may read its log: add user.name=USER to the request, \
+                           or open this page on the server's machine, at localhost";
+            Err(Exception::new("org.apache.hadoop.security.AccessControlException", message))
+        }
+    }
+}
+
+/// Returns whether the request is of an administrator. A request without a user must come from this machine. Without
+/// `levels`, no user is an administrator.
+fn is_administrator(levels: Option<&dyn LogLevels>, query: &Query, peer: IpAddr) -> bool {
+    match query.get(USER).filter(|user| !user.is_empty()) {
+        Some(user) => levels.is_some_and(|levels| levels.is_administrator(user)),
+        None => peer.is_loopback(),
     }
 }
 
@@ -178,6 +196,12 @@ mod tests {
             ("", remote, false),
         ] {
             assert_eq!(check(user, "Java/17", peer).is_ok(), allowed, "{user} at {peer}");
+            let query = Query::from([(USER.to_owned(), user.to_owned())]);
+            assert_eq!(is_administrator(Some(&levels), &query, peer), allowed, "{user} at {peer}");
+            // No log is registered in this test.
+            let read = check_log_reader(&query, peer).map_err(|refusal| refusal.status());
+            let wanted = if user.is_empty() && peer == local { Ok(()) } else { Err(StatusCode::FORBIDDEN) };
+            assert_eq!(read, wanted, "{user} at {peer}");
         }
         assert!(check("root", "Mozilla/5.0 (X11)", local).unwrap_err().contains("browsers"));
     }

@@ -8,11 +8,11 @@ use std::io::{self, Write};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-/// Maximum bytes of the lines that are kept.
+/// Maximum bytes of the lines that are kept, with [`cost`] for each line.
 const BYTES_MAX: usize = 256 << 10;
 /// Maximum length of a line. The rest of a longer one is dropped here, not in the log itself.
 const LINE_BYTES_MAX: usize = 4 << 10;
-/// Maximum number of lines in an answer.
+/// Maximum number of lines that are kept.
 const LINES_MAX: usize = 2000;
 
 static TAIL: Mutex<Tail> = Mutex::new(Tail::new());
@@ -42,7 +42,7 @@ pub fn log_lines(from: u64) -> Value {
 
 struct Tail {
     lines: VecDeque<String>,
-    /// Bytes of `lines`.
+    /// Sum of the [`cost`] of `lines`.
     bytes: usize,
     /// Number of the next line. The first line of the process has the number 0.
     next: u64,
@@ -69,23 +69,27 @@ impl Tail {
     fn end_line(&mut self) {
         let line = String::from_utf8_lossy(&self.started).into_owned();
         self.started.clear();
-        self.bytes += line.len();
+        self.bytes += cost(&line);
         self.lines.push_back(line);
         self.next += 1;
-        while self.bytes > BYTES_MAX
+        while (self.bytes > BYTES_MAX || self.lines.len() > LINES_MAX)
             && let Some(oldest) = self.lines.pop_front()
         {
-            self.bytes -= oldest.len();
+            self.bytes -= cost(&oldest);
         }
     }
 
     fn since(&self, from: u64) -> Value {
         let first = self.next - self.lines.len() as u64;
         let skipped = usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX);
-        let skipped = skipped.max(self.lines.len().saturating_sub(LINES_MAX));
         let lines: Vec<&str> = self.lines.iter().skip(skipped).map(String::as_str).collect();
         json!({ "lines": lines, "next": self.next })
     }
+}
+
+/// Returns the memory that a line takes: its text and its entry in the queue.
+const fn cost(line: &str) -> usize {
+    line.len() + size_of::<String>()
 }
 
 #[cfg(test)]
@@ -115,11 +119,16 @@ mod tests {
         for number in 0..100_000 {
             tail.add(format!("line {number}\n").as_bytes());
         }
-        assert!(tail.bytes <= BYTES_MAX && tail.bytes == tail.lines.iter().map(String::len).sum::<usize>());
+        assert!(tail.bytes <= BYTES_MAX && tail.bytes == tail.lines.iter().map(|line| cost(line)).sum::<usize>());
         let told = tail.since(0);
         let lines = told["lines"].as_array().unwrap();
         assert_eq!((lines.len(), &lines[LINES_MAX - 1]), (LINES_MAX, &json!("line 99999")));
         assert_eq!(told["next"], 100_001);
+        tail.add(&[b'\n'; 3 * LINES_MAX]);
+        assert_eq!((tail.lines.len(), tail.bytes), (LINES_MAX, LINES_MAX * size_of::<String>()));
+        let long = [[b'x'; LINE_BYTES_MAX - 1].as_slice(), b"\n"].concat();
+        (0..100).for_each(|_| tail.add(&long));
+        assert!(tail.bytes <= BYTES_MAX && tail.lines.len() < 100);
     }
 
     #[test]

@@ -32,6 +32,8 @@ const BROWSERS: [&str; 2] = ["Mozilla", "Opera"];
 /// Path of the page that deletes files if its query says so, and the parameters that change something.
 const FSCK: &str = "/fsck";
 const FSCK_CHANGES: [&str; 3] = ["delete", "move", "replicate"];
+/// Path of the page that writes and sends an image. Few of these are made at a time.
+const IMAGE: &str = "/imagetransfer";
 /// Exception classes of the refusals.
 const ACCESS_CONTROL: &str = "org.apache.hadoop.security.AccessControlException";
 /// Message of Hadoop's filter.
@@ -130,7 +132,7 @@ impl Protection {
             return Err(Exception::illegal_argument(HEADER_MISSING));
         }
         let Some(change) = Change::of(request) else { return Ok(()) };
-        if self.read_only {
+        if self.read_only && change != Change::Download {
             let message = "this port takes no changes because hearth.web.read-only is true; use hdfs://";
             return Err(Exception::new(ACCESS_CONTROL, message));
         }
@@ -139,7 +141,7 @@ impl Protection {
         if is_open_to_pages || is_of_this_site(headers, change) {
             return Ok(());
         }
-        let message = "a page of another site asked for this change; ask for it in a page of this server, \
+        let message = "a page of another site sent this request; send it from a page of this server, \
                        or with a program that is not a browser";
         Err(Exception::new(ACCESS_CONTROL, message))
     }
@@ -172,7 +174,7 @@ impl RequiredHeader {
     }
 }
 
-/// Kind of a request that changes something.
+/// Kind of a request that a page of another site must not send: it changes something, or it is costly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Change {
     /// A new file, by PUT.
@@ -181,6 +183,8 @@ enum Change {
     ByMethod,
     /// A page that is fetched like any other: a browser sends no `Origin`.
     ByPage,
+    /// An image, fetched like any other page. It changes nothing.
+    Download,
 }
 
 impl Change {
@@ -193,6 +197,7 @@ impl Change {
             (decoded(name), decoded(value))
         });
         match request.method().as_str() {
+            "GET" | "HEAD" if request.uri().path() == IMAGE => Some(Self::Download),
             "GET" | "HEAD" => {
                 let is_change =
                     request.uri().path() == FSCK && parameters.any(|(name, _)| FSCK_CHANGES.contains(&name.as_str()));
@@ -219,7 +224,7 @@ fn is_of_this_site(headers: &HeaderMap, change: Change) -> bool {
     if let Some(origin) = text(headers, header::ORIGIN) {
         return is_this_server(headers, origin);
     }
-    if change != Change::ByPage {
+    if !matches!(change, Change::ByPage | Change::Download) {
         return true;
     }
     if let Some(referer) = text(headers, header::REFERER) {
@@ -291,6 +296,10 @@ mod tests {
             ("GET", FSCK, &[("user-agent", "Mozilla/5.0"), ("sec-fetch-site", "none")], true),
             ("GET", "/fsck?path=/&dele%74e=1", &[("user-agent", "Mozilla/5.0")], false),
             ("GET", "/fsck?path=/delete", &[("user-agent", "Mozilla/5.0")], true),
+            ("GET", "/imagetransfer?getimage=1", &[("user-agent", "Java/11")], true),
+            ("GET", "/imagetransfer?getimage=1", &[("sec-fetch-site", "cross-site")], false),
+            ("GET", "/imagetransfer?getimage=1", &[("referer", "http://evil.example/")], false),
+            ("GET", "/imagetransfer?getimage=1", &[("sec-fetch-site", "same-origin")], true),
         ];
         for (method, url, headers, is_allowed) in cases {
             let checked = namenode.check(&request(method, url, headers));
@@ -353,6 +362,7 @@ mod tests {
             }
             assert_eq!(checked("GET", "/webhdfs/v1/a?op=OPEN"), None);
             assert_eq!(checked("GET", "/fsck?path=/"), None);
+            assert_eq!(checked("GET", "/imagetransfer?getimage=1"), None);
         }
     }
 

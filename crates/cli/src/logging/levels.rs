@@ -20,6 +20,11 @@ const MODULES: [(&str, &str); 8] = [
     ("root", ""),
 ];
 
+/// Longest name of a module, in bytes.
+const NAME_BYTES_MAX: usize = 128;
+/// Maximum number of modules whose level was changed.
+const CHANGED_MAX: usize = 100;
+
 /// Puts a filter into force.
 pub type Reload = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
 
@@ -41,19 +46,27 @@ impl Levels {
 impl LogLevels for Levels {
     fn effective(&self, name: &str) -> (String, &'static str) {
         let module = module_of(name);
-        let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        let level = level_of(&directives(&self.start, &changed), module);
+        let directives = directives(&self.start, &self.changed.lock().unwrap_or_else(PoisonError::into_inner));
+        let level = level_of(&directives, module);
         let shown = if module.is_empty() { "all modules" } else { module };
         (shown.to_owned(), level)
     }
 
     fn set(&self, name: &str, new: &str) -> Result<(), String> {
         let module = module_of(name);
+        if module.len() > NAME_BYTES_MAX {
+            return Err(format!("the name has more than {NAME_BYTES_MAX} bytes"));
+        }
         if !module.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':') {
             return Err("wanted a module such as hearth_datanode, a class of Hadoop, or root".to_owned());
         }
         let new = level(new)?;
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        if changed.len() >= CHANGED_MAX && !changed.contains_key(module) {
+            return Err(format!(
+                "the levels of {CHANGED_MAX} modules were changed; change one of these again, or restart the server"
+            ));
+        }
         let mut next = changed.clone();
         next.insert(module.to_owned(), new);
         let filter = EnvFilter::try_new(directives(&self.start, &next)).map_err(|error| error.to_string())?;
@@ -140,6 +153,20 @@ mod tests {
         assert!(levels.set("hearth_datanode", "loud").unwrap_err().contains("DEBUG"));
         assert!(levels.set("a,b=c", "info").unwrap_err().contains("module"));
         assert_eq!(filters.lock().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn number_and_length_of_names_are_limited() {
+        let levels = Levels::new("info".to_owned(), Box::new(|_| Ok(())));
+        assert!(levels.set(&"m".repeat(NAME_BYTES_MAX + 1), "debug").unwrap_err().contains("128 bytes"));
+        levels.set("", "warn").unwrap();
+        for number in 1..CHANGED_MAX {
+            levels.set(&format!("m{number}"), "debug").unwrap();
+        }
+        assert!(levels.set("one_more", "debug").unwrap_err().contains("100 modules"));
+        assert_eq!(levels.effective("one_more").1, "WARN");
+        levels.set("m1", "error").unwrap();
+        assert_eq!(levels.effective("m1").1, "ERROR");
     }
 
     #[test]

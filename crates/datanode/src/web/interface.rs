@@ -1,9 +1,11 @@
 //! Data of the user interface, at `/ui/...`. The NameNode's pages ask DataNodes for it, too.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use hearth_types::{BlockId, BlockPoolId, ReplicaState};
+use hearth_web::log_level::check_log_reader;
 use hearth_web::webhdfs::Exception;
 use hearth_web::{Protection, Query, log_lines};
 use parking_lot::Mutex;
@@ -32,8 +34,9 @@ pub fn session(protection: &Protection) -> Value {
     })
 }
 
-/// Returns lines of the log from number `from` on.
-pub fn log(query: &Query) -> Answer {
+/// Returns lines of the log from number `from` on, for the user that runs the DataNode.
+pub fn log(query: &Query, peer: IpAddr) -> Answer {
+    check_log_reader(query, peer)?;
     let from = query.get("from").map_or(Ok(0), |from| from.parse());
     Ok(log_lines(from.map_err(|_| Exception::illegal_argument("from: wanted a whole number"))?))
 }

@@ -58,6 +58,7 @@ async fn interface_shows_memory_volumes_and_replicas() {
     assert!(data(&node, "/ui/history", false).await["series"]["readBytes"].is_array());
     assert!(data(&node, "/ui/log?from=0", false).await["lines"].is_array());
     assert!(page(&node, "/ui/log?from=x").await.starts_with("HTTP/1.0 400 "));
+    assert!(page(&node, "/ui/log?user.name=bob").await.starts_with("HTTP/1.0 403 "));
     assert_eq!(data(&node, "/ui/replicas?pool=none&blocks=1,2", true).await["replicas"], serde_json::json!({}));
     assert!(page(&node, "/ui/replicas?blocks=x").await.starts_with("HTTP/1.0 400 "));
 }

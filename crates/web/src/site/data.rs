@@ -16,7 +16,8 @@ use super::pages::{Shared, refused};
 use super::query::{Query, parse_query};
 use crate::webhdfs::Exception;
 
-/// Maximum number of data pages produced at a time. Further ones wait.
+/// Maximum number of answers of one data page that are produced at a time. Further ones wait. Each page has its own
+/// limit, so a page that waits for a hung disk delays no other page.
 pub(super) const DATA_MAX: usize = 8;
 
 pub(super) type DataAnswer = Pin<Box<dyn Future<Output = Result<Value, Exception>> + Send>>;

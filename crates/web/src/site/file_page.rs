@@ -5,20 +5,28 @@ use std::future::Future;
 use std::io::{self, Read};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{Stream, unfold};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use super::query::{Query, parse_query};
+use crate::bounded::Deadline;
 
 /// Maximum number of files that are produced or sent at a time. Further requests are refused with 503.
 pub(super) const FILES_MAX: usize = 2;
 
 /// Bytes per piece. The idle time-out of a connection counts from piece to piece.
 const PIECE_BYTES: usize = 256 << 10;
+
+/// Minimum rate of a client: this many bytes, or the rest of the file, within [`RATE_TIME`]. Slower clients are
+/// disconnected, so they cannot hold the permits.
+const RATE_BYTES: u64 = 1 << 20;
+const RATE_TIME: Duration = Duration::from_secs(60);
 
 /// A file to send, from its current position on.
 pub struct FileAnswer {
@@ -40,7 +48,7 @@ pub struct Refusal {
 type FileMaking = Pin<Box<dyn Future<Output = Result<FileAnswer, Refusal>> + Send>>;
 pub(super) type FilePage = Arc<dyn Fn(Query) -> FileMaking + Send + Sync>;
 
-pub(super) async fn file_page(page: FilePage, permits: Arc<Semaphore>, raw: Option<String>) -> Response {
+pub(super) async fn file_page(page: FilePage, permits: Arc<Semaphore>, due: Deadline, raw: Option<String>) -> Response {
     let query = match parse_query(raw.as_deref().unwrap_or("")) {
         Ok(query) => query,
         Err(status) => return status.into_response(),
@@ -49,7 +57,7 @@ pub(super) async fn file_page(page: FilePage, permits: Arc<Semaphore>, raw: Opti
         return (StatusCode::SERVICE_UNAVAILABLE, "busy: try again\n").into_response();
     };
     match page(query).await {
-        Ok(answer) => send(answer, permit),
+        Ok(answer) => send(answer, permit, due),
         Err(Refusal { status, text }) => {
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             (status, format!("{text}\n")).into_response()
@@ -57,9 +65,9 @@ pub(super) async fn file_page(page: FilePage, permits: Arc<Semaphore>, raw: Opti
     }
 }
 
-fn send(answer: FileAnswer, permit: OwnedSemaphorePermit) -> Response {
+fn send(answer: FileAnswer, permit: OwnedSemaphorePermit, due: Deadline) -> Response {
     let FileAnswer { file, length, headers } = answer;
-    let mut response = Response::new(Body::from_stream(pieces(file, length, permit)));
+    let mut response = Response::new(Body::from_stream(pieces(file, length, permit, due)));
     let all = response.headers_mut();
     all.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     all.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
@@ -72,12 +80,21 @@ fn send(answer: FileAnswer, permit: OwnedSemaphorePermit) -> Response {
     response
 }
 
-/// Returns the file's bytes. They are read on threads that may block.
-fn pieces(file: File, length: u64, permit: OwnedSemaphorePermit) -> impl Stream<Item = io::Result<Bytes>> {
-    unfold(Some((file, length, permit)), |state| async move {
-        let (file, left, permit) = state?;
+/// Returns the file's bytes. They are read on threads that may block. Sets `due`, the deadline of the connection's
+/// writes, at the start and after each [`RATE_BYTES`].
+fn pieces(
+    file: File,
+    length: u64,
+    permit: OwnedSemaphorePermit,
+    due: Deadline,
+) -> impl Stream<Item = io::Result<Bytes>> {
+    unfold(Some((file, length, permit, due)), |state| async move {
+        let (file, left, permit, due) = state?;
         if left == 0 {
             return None;
+        }
+        if (length - left).is_multiple_of(RATE_BYTES) {
+            due.set(Some(Instant::now() + RATE_TIME));
         }
         let reading = tokio::task::spawn_blocking(move || {
             let mut piece = vec![0; PIECE_BYTES.min(usize::try_from(left).unwrap_or(PIECE_BYTES))];
@@ -87,7 +104,7 @@ fn pieces(file: File, length: u64, permit: OwnedSemaphorePermit) -> impl Stream<
         match reading.await {
             Ok((file, Ok(piece))) => {
                 let left = left - piece.len() as u64;
-                Some((Ok(piece), Some((file, left, permit))))
+                Some((Ok(piece), Some((file, left, permit, due))))
             }
             Ok((_, Err(error))) => Some((Err(error), None)),
             Err(_) => Some((Err(io::ErrorKind::Interrupted.into()), None)),
@@ -114,7 +131,23 @@ mod tests {
 
     async fn sent(bytes: &[u8], length: u64) -> Vec<io::Result<Bytes>> {
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        pieces(file(bytes), length, permit).collect().await
+        pieces(file(bytes), length, permit, Deadline::default()).collect().await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn deadline_moves_with_a_minimum_rate() {
+        let bytes = vec![0; RATE_BYTES as usize + 1];
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let (due, start) = (Deadline::default(), Instant::now());
+        let mut pieces = Box::pin(pieces(file(&bytes), bytes.len() as u64, permit, due.clone()));
+        for _ in 0..RATE_BYTES / PIECE_BYTES as u64 {
+            assert!(pieces.next().await.unwrap().is_ok());
+            assert_eq!(due.get(), Some(start + RATE_TIME));
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        let now = Instant::now();
+        assert_eq!(pieces.next().await.unwrap().unwrap().len(), 1);
+        assert_eq!(due.get(), Some(now + RATE_TIME));
     }
 
     #[tokio::test]
@@ -146,7 +179,7 @@ mod tests {
             })
         });
         let permits = Arc::new(Semaphore::new(1));
-        let ask = |raw: &str| file_page(page.clone(), permits.clone(), Some(raw.to_owned()));
+        let ask = |raw: &str| file_page(page.clone(), permits.clone(), Deadline::default(), Some(raw.to_owned()));
         let good = ask("which=good").await;
         assert_eq!(good.status(), StatusCode::OK);
         assert_eq!(good.headers()["content-length"], "4");

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::Router;
 use axum::extract::{ConnectInfo, RawQuery, Request, State};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
 use axum::routing::{any, get};
@@ -16,6 +17,7 @@ use super::file_page::{FILES_MAX, file_page};
 use super::pages::{self, RENDERING_MAX, Shared};
 use super::text_page::text_page;
 use crate::application;
+use crate::bounded::Deadline;
 use crate::connections::Peer;
 use crate::log_level;
 use crate::webhdfs;
@@ -69,7 +71,12 @@ impl Site {
                  headers: axum::http::HeaderMap,
                  RawQuery(raw): RawQuery| async move {
                     match super::query::parse_query(raw.as_deref().unwrap_or("")) {
-                        Ok(query) => log_level::answer(&query, &headers, address.ip().to_canonical()),
+                        // The change of a level builds the whole filter, so it does not run on an async worker.
+                        Ok(query) => tokio::task::spawn_blocking(move || {
+                            log_level::answer(&query, &headers, address.ip().to_canonical())
+                        })
+                        .await
+                        .unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response()),
                         Err(status) => status.into_response(),
                     }
                 },
@@ -90,12 +97,14 @@ impl Site {
         let downloads = Arc::new(Semaphore::new(FILES_MAX));
         for (path, page) in self.files {
             let permits = downloads.clone();
-            router =
-                router.route(path, get(move |RawQuery(raw): RawQuery| file_page(page.clone(), permits.clone(), raw)));
+            let download = get(move |Extension(due): Extension<Deadline>, RawQuery(raw): RawQuery| {
+                file_page(page.clone(), permits.clone(), due, raw)
+            });
+            // Without this, HEAD would make the file too.
+            router = router.route(path, download.head(|| async { StatusCode::METHOD_NOT_ALLOWED }));
         }
-        let data_permits = Arc::new(Semaphore::new(DATA_MAX));
         for DataPage { path, source, is_public } in self.data {
-            let (permits, patience) = (data_permits.clone(), self.request_timeout);
+            let (permits, patience) = (Arc::new(Semaphore::new(DATA_MAX)), self.request_timeout);
             router = router.route(
                 path,
                 get(move |ConnectInfo(Peer(address)): ConnectInfo<Peer>, RawQuery(raw): RawQuery| {

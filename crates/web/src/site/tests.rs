@@ -129,6 +129,19 @@ async fn site_with_interface_serves_its_files_and_redirects() {
 }
 
 #[tokio::test]
+async fn head_does_not_make_a_file() {
+    let site = Site::new(String::new, Vec::new, Vec::new, Vec::new)
+        .file("/file", |_| async { Err(Refusal { status: 410, text: "made".to_owned() }) });
+    let server = site.serve("127.0.0.1:0").await.unwrap();
+    assert!(fetch(server.address(), "/file").await.starts_with("HTTP/1.1 410"));
+    let mut socket = tokio::net::TcpStream::connect(server.address()).await.unwrap();
+    socket.write_all(b"HEAD /file HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
+}
+
+#[tokio::test]
 async fn late_data_pages_get_503() {
     let mut site = Site::new(String::new, Vec::new, Vec::new, Vec::new);
     site.request_timeout = Duration::from_millis(300);
@@ -137,12 +150,13 @@ async fn late_data_pages_get_503() {
         .data("/ui/prompt", |_, _| async { Ok(Value::Null) });
     let server = site.serve("127.0.0.1:0").await.unwrap();
     let address = server.address();
-    // One request more than run at a time: it waits, and so does one for another page.
+    // One request more than run at a time waits. A request for another page does not.
     let late: Vec<_> = (0..=DATA_MAX).map(|_| tokio::spawn(async move { fetch(address, "/ui/late").await })).collect();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(fetch(address, "/ui/prompt").await.starts_with("HTTP/1.1 200"));
     for late in late {
         assert!(late.await.unwrap().starts_with("HTTP/1.1 503"));
     }
-    assert!(fetch(address, "/ui/prompt").await.starts_with("HTTP/1.1 200"));
 }
 
 #[tokio::test]
