@@ -20,14 +20,25 @@ const HEAD: usize = 8;
 /// Bytes of a segment that are read. Entries without changes take about 20.
 const READ_MAX: u64 = 1 << 20;
 
-/// Checks that no edit log in `directory` has a change after `txid`.
+/// Checks that no edit log in `directory` has a change after `txid`. The logs may be elsewhere
+/// (`dfs.namenode.edits.dir`, JournalNodes). Then `seen_txid`, the first number of the newest segment, must not be
+/// beyond the segment that follows the image.
 ///
-/// Errors: `Unsupported`.
+/// Errors: `Unsupported`; `Damaged` if `seen_txid` is not a number.
 pub(super) fn check(directory: &Path, txid: u64) -> Result<(), ImageError> {
+    let refused = |what: String| {
+        let what = format!(
+            "{what}. Start Apache's NameNode, run `hdfs dfsadmin -safemode enter` and `hdfs dfsadmin -saveNamespace`, stop \
+             it, and try again"
+        );
+        ImageError::Unsupported { path: directory.to_owned(), what }
+    };
+    let mut reached = 0;
     for entry in std::fs::read_dir(directory).map_err(io("reading", directory))? {
         let entry = entry.map_err(io("reading", directory))?;
         let name = entry.file_name();
         let Some(segment) = name.to_str().and_then(Segment::parse) else { continue };
+        reached = reached.max(segment.last.unwrap_or(segment.first));
         if segment.last.is_some_and(|last| last <= txid) {
             continue;
         }
@@ -36,19 +47,35 @@ pub(super) fn check(directory: &Path, txid: u64) -> Result<(), ImageError> {
         let mut bytes = Vec::new();
         file.take(READ_MAX).read_to_end(&mut bytes).map_err(io("reading", &path))?;
         if has_change_after(&bytes, txid) {
-            let what = format!(
-                "{} has changes after it. Start Apache's NameNode, run `hdfs dfsadmin -safemode enter` and `hdfs dfsadmin \
-                 -saveNamespace`, stop it, and try again",
-                path.display()
-            );
-            return Err(ImageError::Unsupported { path: directory.to_owned(), what });
+            return Err(refused(format!("{} has changes after it", path.display())));
         }
     }
-    Ok(())
+    match seen(directory)? {
+        Some(seen) if seen > txid.saturating_add(1) && reached < seen => Err(refused(format!(
+            "seen_txid is {seen}, so there are later changes in edit logs that are not in this directory"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Reads `seen_txid`. `None` if there is no such file.
+fn seen(directory: &Path) -> Result<Option<u64>, ImageError> {
+    let path = directory.join("seen_txid");
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io("opening", &path)(error)),
+    };
+    let mut text = String::new();
+    file.take(READ_MAX).read_to_string(&mut text).map_err(io("reading", &path))?;
+    let number =
+        text.trim().parse().map_err(|_| ImageError::Damaged { path, problem: "it is not a number".to_owned() });
+    number.map(Some)
 }
 
 /// Name of a segment.
 struct Segment {
+    first: u64,
     /// Number of the last change; `None` while the segment is open.
     last: Option<u64>,
 }
@@ -57,11 +84,10 @@ impl Segment {
     fn parse(name: &str) -> Option<Self> {
         let rest = name.strip_prefix("edits_")?;
         if let Some(first) = rest.strip_prefix("inprogress_") {
-            return first.parse::<u64>().ok().map(|_| Self { last: None });
+            return first.parse().ok().map(|first| Self { first, last: None });
         }
         let (first, last) = rest.split_once('-')?;
-        first.parse::<u64>().ok()?;
-        Some(Self { last: Some(last.parse().ok()?) })
+        Some(Self { first: first.parse().ok()?, last: Some(last.parse().ok()?) })
     }
 }
 
@@ -126,5 +152,23 @@ mod tests {
         std::fs::write(path("edits_inprogress_0000000000000000005"), segment(&[entry(0, 6, b"x")])).unwrap();
         let said = check(place.path(), 4).unwrap_err().to_string();
         assert!(said.contains("-saveNamespace") && said.contains("edits_inprogress"), "{said}");
+    }
+
+    #[test]
+    fn changes_in_edit_logs_elsewhere_are_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let put = |text: &str| std::fs::write(place.path().join("seen_txid"), text).unwrap();
+        for seen in ["4\n", "5\n"] {
+            put(seen);
+            check(place.path(), 4).unwrap();
+        }
+        put("7\n");
+        let said = check(place.path(), 4).unwrap_err().to_string();
+        assert!(said.contains("-saveNamespace") && said.contains("seen_txid is 7"), "{said}");
+        let name = place.path().join("edits_inprogress_0000000000000000007");
+        std::fs::write(name, segment(&[entry(START_LOG_SEGMENT, 7, &[])])).unwrap();
+        check(place.path(), 4).unwrap();
+        put("x");
+        assert!(matches!(check(place.path(), 4), Err(ImageError::Damaged { .. })));
     }
 }

@@ -20,6 +20,7 @@ use hearth_wire::proto::hdfs::fsimage::{
     InodeTypeProto, SnapshotProto,
 };
 
+use super::import::DEPTH_MAX;
 use super::messages::{Messages, being_truncated, block};
 use super::{ImageError, NO_SNAPSHOT};
 use crate::changes::SnapshotRow;
@@ -181,7 +182,7 @@ impl<'a> Histories<'a> {
     fn is_in(&mut self, snapshot: u32, id: u64) -> Result<bool, ImageError> {
         let Some(top) = self.snapshots.get(&snapshot).map(|row| row.root) else { return Ok(false) };
         let mut at = id;
-        loop {
+        for _ in 0..DEPTH_MAX {
             let Some(place) = self.place_in(snapshot, at)? else { return Ok(false) };
             if at == top {
                 return Ok(true);
@@ -191,6 +192,7 @@ impl<'a> Histories<'a> {
             }
             at = place.parent;
         }
+        Err(ImageError::Inexpressible { what: format!("inode {id} of snapshot {snapshot} does not lead to the root") })
     }
 
     /// Returns the place of an inode at the time of a snapshot. `None` if it did not exist then.

@@ -1,8 +1,10 @@
 //! Makes a store from an image.
 //!
-//! The inodes are read one by one and written in batches. Besides, the import keeps 16 bytes for each inode, and the
-//! former states that snapshots have. At the end the new store is loaded as at a start, which checks the whole tree.
+//! The inodes are read one by one and written in batches. Besides, the import keeps 16 bytes for each inode, 8 bytes for
+//! each block, and the former states that snapshots have. At the end the new store is loaded as at a start, which checks
+//! the whole tree.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 
 use hearth_types::{
@@ -33,6 +35,8 @@ const BATCH: usize = 20_000;
 const TXID_MAX: u64 = 1 << 60;
 /// Largest id of an inode. Later inodes continue from the largest one.
 const INODE_MAX: u64 = 1 << 60;
+/// Largest id of a block or number of a cache directive. Later ones continue from the largest one.
+const NUMBER_MAX: u64 = 1 << 60;
 /// Depth of the tree at which a walk upwards ends.
 pub(super) const DEPTH_MAX: usize = 10_000;
 /// Sections that are imported, or that say nothing about the namespace.
@@ -121,6 +125,13 @@ impl Places {
     }
 }
 
+/// Parent of an inode in snapshots `from < number <= until`.
+struct FormerPlace {
+    from: u32,
+    until: u32,
+    parent: u64,
+}
+
 struct Import<'a> {
     input: &'a Input,
     converter: Converter<'a>,
@@ -128,6 +139,12 @@ struct Import<'a> {
     past: Past,
     /// Directories that are known to be reachable from the root at present, or not.
     live: HashMap<u64, bool>,
+    /// Ids of all directories, sorted. Empty if there are no snapshots.
+    directories: Vec<u64>,
+    /// Places of inodes in snapshots, by inode.
+    former: HashMap<u64, Vec<FormerPlace>>,
+    /// Ids of all blocks.
+    blocks: Vec<BlockId>,
     info: &'a NameSystemSectionProto,
 }
 
@@ -141,7 +158,8 @@ impl<'a> Import<'a> {
         let (places, past) = (Places::read(input, &references)?, Past::read(input, &references)?);
         let legacy_stamps = info.genstamp_v1_limit.unwrap_or(0);
         let converter = Converter::new(input, legacy_stamps, past.snapshottable.clone())?;
-        Ok(Self { input, converter, places, past, live: HashMap::new(), info })
+        let (live, directories, former, blocks) = (HashMap::new(), Vec::new(), HashMap::new(), Vec::new());
+        Ok(Self { input, converter, places, past, live, directories, former, blocks, info })
     }
 
     fn run(mut self, tables: &mut Tables, imported: &mut Imported) -> Result<(), ImageError> {
@@ -151,17 +169,20 @@ impl<'a> Import<'a> {
             section.required::<InodeSectionProto>()?;
             while let Some(inode) = section.next::<InodeProto>()? {
                 self.past.learn(&inode, self.places.parent(inode.id));
+                if inode.r#type == InodeTypeProto::Directory as i32 {
+                    self.directories.push(inode.id);
+                }
             }
+            self.directories.sort_unstable();
             self.past.resolve();
+            self.check_snapshot_roots()?;
         }
         let last_inode = self.inodes(tables, imported)?;
+        self.check_former_places()?;
+        self.check_blocks()?;
+        let counters = self.counters(last_inode)?;
         let mut changes = Changes { last_directive: Some(self.caches(tables, imported.txid)?), ..Changes::default() };
-        changes.counters = Some(Counters {
-            last_inode,
-            last_block: self.info.last_allocated_block_id.unwrap_or(Counters::FRESH.last_block as u64) as i64,
-            last_stamp: self.info.genstamp_v2.unwrap_or(Counters::FRESH.last_stamp),
-            last_snapshot: self.past.counter,
-        });
+        changes.counters = Some(counters);
         let names = std::mem::take(&mut self.converter.names);
         changes.names_put = (0..).zip(names).collect();
         imported.snapshots = self.past.snapshots.len() as u64;
@@ -170,12 +191,89 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
+    /// Returns the counters of the image, or the largest numbers in it if those are larger.
+    fn counters(&self, last_inode: u64) -> Result<Counters, ImageError> {
+        let fresh = Counters::FRESH;
+        let last_block = self.info.last_allocated_block_id.unwrap_or(fresh.last_block as u64);
+        let last_block = last_block.max(self.converter.last_block.get());
+        let last_stamp = self.info.genstamp_v2.unwrap_or(fresh.last_stamp).max(self.converter.last_stamp.get());
+        if last_block > NUMBER_MAX {
+            return Err(self.input.damaged(format!("the block id {last_block} is too large")));
+        }
+        if GenerationStamp(last_stamp) >= BlockRecord::STAMP_MAX {
+            return Err(self.input.damaged(format!("the generation stamp {last_stamp} is too large")));
+        }
+        Ok(Counters { last_inode, last_block: last_block as i64, last_stamp, last_snapshot: self.past.counter })
+    }
+
+    /// Checks that every block is in one file only. Afterwards the ids are no longer kept.
+    fn check_blocks(&mut self) -> Result<(), ImageError> {
+        let mut blocks = std::mem::take(&mut self.blocks);
+        blocks.sort_unstable();
+        match blocks.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(twice) => Err(self.input.damaged(format!("block {} is in two files, or in one twice", twice[0].0))),
+            None => Ok(()),
+        }
+    }
+
+    fn is_directory(&self, id: u64) -> bool {
+        self.directories.binary_search(&id).is_ok()
+    }
+
+    /// Checks that every snapshot is of a directory that exists at present.
+    fn check_snapshot_roots(&mut self) -> Result<(), ImageError> {
+        let roots: Vec<u64> = self.past.snapshots.values().map(|row| row.root).collect();
+        match roots.into_iter().find(|root| !self.is_directory(*root) || !self.is_live(*root)) {
+            Some(root) => {
+                Err(self.input.damaged(format!("a snapshot is of inode {root}, which is no present directory")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that the places of inodes in snapshots are in directories, and that none is below itself.
+    fn check_former_places(&self) -> Result<(), ImageError> {
+        for (id, places) in &self.former {
+            for place in places {
+                if !self.is_directory(place.parent) {
+                    let problem = format!("inode {id} was in inode {}, which is no directory", place.parent);
+                    return Err(self.input.damaged(problem));
+                }
+                if !self.leads_up(place) {
+                    return Err(self.input.damaged(format!("inode {id} does not lead to the root in a snapshot")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether the way upwards from a former place ends within `DEPTH_MAX` steps: at the root, or at a
+    /// directory that has no place in that snapshot.
+    fn leads_up(&self, place: &FormerPlace) -> bool {
+        let mut at = place.parent;
+        for _ in 0..DEPTH_MAX {
+            if at == InodeId::ROOT.0 {
+                return true;
+            }
+            let former = self.former.get(&at).map_or(&[][..], Vec::as_slice);
+            let then = former.iter().find(|other| other.from < place.until && place.until <= other.until);
+            match then.map(|other| other.parent).or_else(|| self.places.parent(at)) {
+                Some(parent) => at = parent,
+                None => return !former.is_empty(),
+            }
+        }
+        false
+    }
+
     /// Writes all inodes and their versions. Returns the largest id.
     fn inodes(&mut self, tables: &mut Tables, imported: &mut Imported) -> Result<u64, ImageError> {
         let input = self.input;
         let mut section = input.section("INODE");
         let head: InodeSectionProto = section.required()?;
-        let mut last = head.last_inode_id.unwrap_or(0).clamp(InodeId::ROOT.0, INODE_MAX);
+        let mut last = head.last_inode_id.unwrap_or(0).max(InodeId::ROOT.0);
+        if last > INODE_MAX {
+            return Err(section.damaged(&format!("the last id {last} is too large")));
+        }
         let (mut changes, mut count, mut placed) = (Changes::default(), 0, 0);
         while let Some(inode) = section.next::<InodeProto>()? {
             let id = inode.id;
@@ -206,11 +304,16 @@ impl<'a> Import<'a> {
                     own.iter().all(|other| other.id != block.id)
                         && versions.iter().any(|version| has_block(&version.parts, block.id))
                 });
+                self.blocks.extend(kept.iter().map(|block| block.id));
                 if !kept.is_empty() {
                     let bytes = encode_blocks(&kept, if is_live { 0 } else { policy });
                     changes.versions_put.push(((id, SNAPSHOT_BLOCKS), bytes));
                 }
                 for version in versions {
+                    if id != InodeId::ROOT.0 {
+                        let place = FormerPlace { from: version.from, until: version.until, parent: version.parent };
+                        self.former.entry(id).or_default().push(place);
+                    }
                     let bytes = version.parts.encode_version(version.from, version.parent);
                     changes.versions_put.push(((id, version.until), bytes));
                 }
@@ -220,6 +323,7 @@ impl<'a> Import<'a> {
                 parts.attributes.since = since;
                 if let Some(file) = &parts.file {
                     imported.blocks += file.blocks.len() as u64;
+                    self.blocks.extend(file.blocks.iter().map(|block| block.id));
                     imported.open_files += u64::from(file.writer.is_some());
                 }
                 imported.inodes += 1;
@@ -294,12 +398,18 @@ impl<'a> Import<'a> {
         }
         let pools: HashSet<String> = changes.cache_pools.iter().map(|(name, _)| name.clone()).collect();
         let mut last = head.next_directive_id.saturating_sub(1);
+        if last > NUMBER_MAX {
+            return Err(section.damaged("the number of the next cache directive is too large"));
+        }
         for _ in 0..head.num_directives {
             let directive: CacheDirectiveInfoProto = section.required()?;
             let id = u64::try_from(directive.id.unwrap_or(0)).unwrap_or(0);
             let pool = directive.pool.unwrap_or_default();
             if id == 0 || !pools.contains(&pool) {
                 return Err(section.damaged("a cache directive has no number or no pool"));
+            }
+            if id > NUMBER_MAX {
+                return Err(section.damaged(&format!("the number {id} of a cache directive is too large")));
             }
             let terms = Terms {
                 path: directive.path.unwrap_or_default(),
@@ -329,6 +439,9 @@ pub(super) struct Converter<'a> {
     /// Stamps below this are of blocks with random ids.
     legacy_stamps: u64,
     snapshottable: HashSet<u64>,
+    /// The largest id of a converted block, 0 if none is positive, and the largest stamp.
+    last_block: Cell<u64>,
+    last_stamp: Cell<u64>,
 }
 
 impl<'a> Converter<'a> {
@@ -341,10 +454,11 @@ impl<'a> Converter<'a> {
         for _ in 0..head.num_entry.unwrap_or(0) {
             strings.add(section.required::<StringTableEntryProto>()?);
         }
-        Ok(Self { input, strings, names: Vec::new(), numbers: HashMap::new(), legacy_stamps, snapshottable })
+        let (names, numbers, last_block, last_stamp) = Default::default();
+        Ok(Self { input, strings, names, numbers, legacy_stamps, snapshottable, last_block, last_stamp })
     }
 
-    fn damaged(&self, inode: u64, problem: &str) -> ImageError {
+    pub fn damaged(&self, inode: u64, problem: &str) -> ImageError {
         self.input.damaged(format!("inode {inode}: {problem}"))
     }
 
@@ -492,6 +606,8 @@ impl<'a> Converter<'a> {
             if stamp.0 < self.legacy_stamps {
                 return Err(self.unsupported(id, "has blocks with random ids, of Hadoop 1; copy it first"));
             }
+            self.last_block.set(self.last_block.get().max(u64::try_from(block.block_id as i64).unwrap_or(0)));
+            self.last_stamp.set(self.last_stamp.get().max(stamp.0));
             let length = block.num_bytes.unwrap_or(0);
             let block = Block { id: BlockId(block.block_id as i64), stamp, length };
             Ok(BlockRecord::new(block, RecordState::Complete))

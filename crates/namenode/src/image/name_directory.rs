@@ -10,7 +10,7 @@
 //! Source: NNStorage and MD5FileUtils.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{Error, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -47,21 +47,30 @@ pub struct NewNameDirectory {
 impl NewNameDirectory {
     /// Begins a directory at `root`, which must not exist, or be empty.
     ///
-    /// Errors: `Exists`; `Io`. An unfinished earlier attempt is removed.
+    /// Errors: `Exists`; `Io`, also if `root` does not end in a name. An unfinished earlier attempt is removed, unless
+    /// other files are in its directory.
     pub fn begin(root: &Path) -> Result<Self, ImageError> {
+        let Some(name) = root.file_name() else {
+            let problem = "the path does not end in a name; give the path of a new directory";
+            return Err(io("creating", root)(Error::new(ErrorKind::InvalidInput, problem)));
+        };
         match fs::read_dir(root) {
             Ok(mut entries) => {
                 if entries.next().is_some() {
                     return Err(ImageError::Exists { path: root.to_owned() });
                 }
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(io("reading", root)(error)),
         }
-        let mut name = root.file_name().map(ToOwned::to_owned).unwrap_or_default();
+        let mut name = name.to_owned();
         name.push(".part");
         let part = root.with_file_name(name);
-        if part.exists() {
+        if fs::symlink_metadata(&part).is_ok() {
+            if !is_unfinished(&part)? {
+                let problem = "it is not an unfinished backup, or has other files; remove it, or choose another name";
+                return Err(io("removing", &part)(Error::new(ErrorKind::AlreadyExists, problem)));
+            }
             fs::remove_dir_all(&part).map_err(io("removing", &part))?;
         }
         let current = part.join("current");
@@ -99,6 +108,33 @@ impl NewNameDirectory {
             tracing::warn!(path = %self.part.display(), %error, "cannot remove an unfinished backup");
         }
     }
+}
+
+/// Returns whether a path is a directory with nothing but what [`NewNameDirectory`] writes.
+fn is_unfinished(part: &Path) -> Result<bool, ImageError> {
+    let is_directory =
+        |path: &Path| fs::symlink_metadata(path).map(|about| about.is_dir()).map_err(io("reading", path));
+    let is_ours = |name: &str| {
+        let image = name.strip_suffix(".md5").unwrap_or(name);
+        ["fsimage.ckpt", "seen_txid", "VERSION"].contains(&name) || txid_of(image).is_some()
+    };
+    if !is_directory(part)? {
+        return Ok(false);
+    }
+    for entry in fs::read_dir(part).map_err(io("reading", part))? {
+        let entry = entry.map_err(io("reading", part))?;
+        let current = entry.path();
+        if entry.file_name() != "current" || !is_directory(&current)? {
+            return Ok(false);
+        }
+        for entry in fs::read_dir(&current).map_err(io("reading", &current))? {
+            let entry = entry.map_err(io("reading", &current))?;
+            if !entry.file_name().to_str().is_some_and(is_ours) || is_directory(&entry.path())? {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
 }
 
 fn version_text(identity: &PoolIdentity) -> String {
@@ -273,6 +309,23 @@ mod tests {
         let other = place.path().join("other");
         NewNameDirectory::begin(&other).unwrap().abandon();
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn foreign_directories_are_not_removed() {
+        let place = tempfile::tempdir().unwrap();
+        for (number, file) in ["note", "current/note", "current/fsimage_1/x"].into_iter().enumerate() {
+            let root = place.path().join(number.to_string());
+            let file = place.path().join(format!("{number}.part")).join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(&file, b"stays").unwrap();
+            let said = NewNameDirectory::begin(&root).err().unwrap().to_string();
+            assert!(said.contains("not an unfinished backup") && file.exists(), "{said}");
+        }
+        for root in [".", "/"] {
+            let said = NewNameDirectory::begin(Path::new(root)).err().unwrap().to_string();
+            assert!(said.contains("does not end in a name"), "{said}");
+        }
     }
 
     #[test]

@@ -85,6 +85,7 @@ impl Past {
         }
         past.snapshottable = head.snapshottable_dir.into_iter().collect();
         let mut roots: HashMap<u32, InodeDirectoryProto> = HashMap::new();
+        let mut names = HashSet::new();
         for _ in 0..head.num_snapshots.unwrap_or(0) {
             let SnapshotProto { snapshot_id, root } = section.required()?;
             let number = past.number(snapshot_id).ok_or_else(|| section.damaged("a snapshot has no valid number"))?;
@@ -93,7 +94,16 @@ impl Past {
             let name = name.map_err(|_| section.damaged("the name of a snapshot is not UTF-8"))?;
             let directory = root.directory.unwrap_or_default();
             let time = directory.modification_time.unwrap_or(0);
-            past.snapshots.insert(number, SnapshotRow { root: root.id, name, modification_time_ms: time });
+            if name.is_empty() || name.contains(['/', ':']) || [".", ".."].contains(&name.as_str()) {
+                return Err(section.damaged(&format!("the name of snapshot {number} is not valid")));
+            }
+            if !names.insert((root.id, name.clone())) {
+                return Err(section.damaged(&format!("directory {} has two snapshots with the same name", root.id)));
+            }
+            let row = SnapshotRow { root: root.id, name, modification_time_ms: time };
+            if past.snapshots.insert(number, row).is_some() {
+                return Err(section.damaged("two snapshots have the same number"));
+            }
             roots.insert(number, directory);
         }
         let mut section = input.section("SNAPSHOT_DIFF");
@@ -151,9 +161,9 @@ impl Past {
         }
     }
 
-    /// Returns whether there are former states.
+    /// Returns whether there are neither snapshots nor former states.
     pub fn is_empty(&self) -> bool {
-        self.directories.is_empty() && self.files.is_empty()
+        self.snapshots.is_empty() && self.directories.is_empty() && self.files.is_empty()
     }
 
     /// Notes the name of an inode, if [`Self::resolve`] needs it.
@@ -262,6 +272,9 @@ impl Past {
         let mut from = 0;
         for until in ends {
             if let Some((parent, name)) = self.place(inode, until, places) {
+                if name.is_empty() != (inode.id == InodeId::ROOT.0) || name.contains(&b'/') {
+                    return Err(converter.damaged(inode.id, "its name in a snapshot is not valid"));
+                }
                 let mut parts = self.state(inode, until, converter)?;
                 parts.name = name;
                 match versions.last_mut() {

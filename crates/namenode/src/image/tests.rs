@@ -252,6 +252,34 @@ fn existing_namespace_is_not_replaced() {
     assert!(matches!(again, ImageError::Store(StoreError::AlreadyFormatted { .. })), "{again}");
 }
 
+#[test]
+fn counters_follow_the_largest_numbers_in_the_image() {
+    let mut changes = changes(&inodes());
+    changes.counters = Some(Counters { last_block: 1, last_stamp: 1, ..changes.counters.unwrap() });
+    let counters = loaded(&changes, Limits::default()).namespace.counters();
+    assert_eq!((counters.last_block, counters.last_stamp), (3, 1004));
+}
+
+#[test]
+fn damaged_numbers_are_refused() {
+    let refused = |changes: &Changes| {
+        let place = tempfile::tempdir().unwrap();
+        let image = place.path().join("image");
+        image_of(changes, &image).unwrap();
+        imported(&image, &place.path().join("store")).unwrap_err().to_string()
+    };
+    let good = changes(&inodes());
+    let counters = Some(Counters { last_block: (1 << 60) + 1, ..good.counters.unwrap() });
+    let said = refused(&Changes { counters, ..changes(&inodes()) });
+    assert!(said.contains("block id"), "{said}");
+    let said = refused(&Changes { last_directive: Some(1 << 61), ..good });
+    assert!(said.contains("cache directive"), "{said}");
+    let mut inodes = inodes();
+    inodes.insert(16403, (InodeId::ROOT.0, file(16403, "twice", &[block(2, 7)])));
+    let said = refused(&changes(&inodes));
+    assert!(said.contains("block 2 is in two files"), "{said}");
+}
+
 /// Writes `bytes` as an image, with a digest that fits.
 fn put_image(root: &Path, name: &str, bytes: &[u8]) -> PathBuf {
     let path = root.join(name);

@@ -12,7 +12,7 @@ use hearth_types::GenerationStamp;
 use super::arena::Arena;
 use super::children::Children;
 use super::file::BlockRecord;
-use super::history::{InodeVersion, SNAPSHOT_BLOCKS, Snapshot, Timeline};
+use super::history::{InodeVersion, SNAPSHOT_BLOCKS, Snapshot, SnapshotId, Timeline};
 use super::inode::{Inode, InodeId, Slot};
 use super::principals::Principals;
 use super::record::{RecordError, RecordReader, decode, decode_snapshot_blocks};
@@ -24,6 +24,9 @@ use crate::parallel;
 
 /// Placeholder parent of the root until its parent is set.
 const NO_PARENT: Slot = Slot(u32::MAX);
+
+/// Depth of the tree at which a walk upwards in a snapshot ends.
+const DEPTH_MAX: usize = 10_000;
 
 /// Number of directory entries that a thread sorts as one work item.
 const SORTED_AT_ONCE: usize = 1 << 16;
@@ -239,10 +242,15 @@ impl Rebuild {
     /// Links the snapshot states and computes quota usage.
     pub fn finish(mut self) -> Result<Namespace, RecordError> {
         let namespace = &mut self.namespace;
+        let mut restored = Vec::with_capacity(self.versions.len());
         for (id, version, parent) in std::mem::take(&mut self.versions) {
             let parent_slot = *namespace.by_id.get(parent.0).unwrap_or(&namespace.root);
             namespace.inodes.get_mut(version.frozen).parent = parent_slot;
+            restored.push((id, parent_slot, SnapshotId(version.until)));
             namespace.restore_version(id, version);
+        }
+        for (id, parent, snapshot) in restored {
+            check_leads_up(namespace, id, parent, snapshot)?;
         }
         for slot in self.unusual {
             if namespace.inode(slot).snapshots().is_some() {
@@ -253,6 +261,18 @@ impl Rebuild {
         }
         Ok(self.namespace)
     }
+}
+
+/// Checks that the way upwards from `parent` in a snapshot ends. A cycle would make later walks endless.
+fn check_leads_up(namespace: &Namespace, id: InodeId, parent: Slot, snapshot: SnapshotId) -> Result<(), RecordError> {
+    let mut at = parent;
+    for _ in 0..DEPTH_MAX {
+        match namespace.state_in(snapshot, at) {
+            Some(state) if at != namespace.root => at = namespace.inode(state).parent,
+            _ => return Ok(()),
+        }
+    }
+    Err(RecordError::Unreachable { inode: id.0 })
 }
 
 /// A section whose inodes are in the namespace's arena.
@@ -432,6 +452,25 @@ mod tests {
             namespace.mkdirs(&caller, &format!("/a/{number}"), FsPermission(0o755), false, 1).unwrap();
         }
         assert_eq!((namespace.inode_count(), namespace.inodes.page_count()), (1003, pages));
+    }
+
+    #[test]
+    fn cycles_in_snapshots_are_refused() {
+        let names = [(0, "root".to_owned())];
+        let finished = |versions: &[(u64, u64, &str)]| {
+            let mut rebuild = Rebuild::start(Limits::default(), COUNTERS, names.clone()).unwrap();
+            let mut section = rebuild.section();
+            section.inode(InodeId::ROOT.0, &record(InodeId::ROOT.0, "")).unwrap();
+            rebuild.join(vec![section]).unwrap();
+            for (id, parent, name) in versions {
+                // The range of snapshots begins at 0.
+                rebuild.version(*id, 1, &[&[0u8][..], &record(*parent, name)].concat()).unwrap();
+            }
+            rebuild.finish().err()
+        };
+        assert_eq!(finished(&[(20_000, 16385, "a"), (20_001, 20_000, "b")]), None);
+        let circle = finished(&[(20_000, 20_001, "a"), (20_001, 20_000, "b")]);
+        assert_eq!(circle, Some(RecordError::Unreachable { inode: 20_000 }));
     }
 
     #[test]
