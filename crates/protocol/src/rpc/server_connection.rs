@@ -167,16 +167,17 @@ impl<S: Service> ServerConnection<S> {
         loop {
             self.read_frames()?;
             let was_full = !self.has_room();
-            let (deadline, _) = self.deadline(progress);
-            if deadline < look.deadline() {
-                look.as_mut().reset(deadline);
-            }
             if !self.output.is_empty() {
                 let sent = self.output.write_to(&self.stream.split().1)?;
                 if sent > 0 {
                     self.metrics.record_sent(sent);
                     progress = Instant::now();
                 }
+            }
+            // After the write, which may have been all that the peer was waited for.
+            let (deadline, _) = self.deadline(progress);
+            if deadline < look.deadline() {
+                look.as_mut().reset(deadline);
             }
             self.note_held();
             let may_read = self.has_room();
