@@ -88,7 +88,7 @@ fn pieces(
     permit: OwnedSemaphorePermit,
     due: Deadline,
 ) -> impl Stream<Item = io::Result<Bytes>> {
-    unfold(Some((file, length, permit, due)), |state| async move {
+    unfold(Some((file, length, permit, due)), move |state| async move {
         let (file, left, permit, due) = state?;
         if left == 0 {
             return None;
