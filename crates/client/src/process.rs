@@ -64,7 +64,7 @@ impl<T> OfProcess<T> {
 
     /// Makes this look as in a child of a fork.
     #[cfg(test)]
-    fn as_in_child(mut self) -> Self {
+    fn seen_in_child(mut self) -> Self {
         self.process = std::process::id().wrapping_add(1);
         self
     }
@@ -195,7 +195,7 @@ mod tests {
         assert!(own.get().is_some_and(|value| Rc::ptr_eq(value, &counted)));
         drop(own);
         assert_eq!(Rc::strong_count(&counted), 1);
-        let inherited = OfProcess::new(Rc::clone(&counted)).as_in_child();
+        let inherited = OfProcess::new(Rc::clone(&counted)).seen_in_child();
         assert!(inherited.get().is_none() && Rc::ptr_eq(inherited.inherited(), &counted));
         drop(inherited);
         assert_eq!(Rc::strong_count(&counted), 2, "the parent's value is left alone");

@@ -269,22 +269,23 @@ mod tests {
         let keys = [
             "dfs.encrypt.data.transfer",
             "dfs.heartbeat.interval",
-            "dfs.namenode.rpc-address.ns.a",
             "dfs.replication.max",
             "hearth.one-sided.transport",
         ];
         assert_eq!(keys_of(&report.faults), keys);
         let lines: Vec<String> = report.faults.iter().map(Finding::to_string).collect();
-        for (line, number) in lines.iter().zip([5, 3, 6, 2, 4]) {
+        for (line, number) in lines.iter().zip([5, 3, 2, 4]) {
             assert!(line.contains(&format!("({} line {number})", file.display())), "{line}");
         }
-        assert!(lines[3].contains("dfs.replication.max = \"0\"") && lines[3].contains("1 to 32767"), "{}", lines[3]);
-        assert!(lines[3].ends_with("correct it there, or remove it for the default 512"), "{}", lines[3]);
+        assert!(lines[2].contains("dfs.replication.max = \"0\"") && lines[2].contains("1 to 32767"), "{}", lines[2]);
+        assert!(lines[2].ends_with("correct it there, or remove it for the default 512"), "{}", lines[2]);
         assert!(lines[1].contains("wanted a duration") && lines[1].contains("1ms to 1d"), "{}", lines[1]);
-        assert!(lines[4].contains("wanted rdma, tcp or none"), "{}", lines[4]);
+        assert!(lines[3].contains("wanted rdma, tcp or none"), "{}", lines[3]);
         assert_eq!(report.faults[1].programs, [Program::Namenode, Program::Datanode]);
-        assert_eq!(report.faults[3].programs, [Program::Namenode]);
-        assert_eq!(report.faults[4].programs, [Program::Datanode]);
+        assert_eq!(report.faults[2].programs, [Program::Namenode]);
+        assert_eq!(report.faults[3].programs, [Program::Datanode]);
+        // It may be the address of another machine's NameNode, which this program does not read.
+        assert!(keys_of(&report.warnings).contains(&"dfs.namenode.rpc-address.ns.a"), "{report:?}");
     }
 
     #[test]

@@ -272,7 +272,8 @@ mod tests {
         let namenode = protection(Server::Namenode, &[]);
         const MKDIRS: &str = "/webhdfs/v1/a?op=MKDIRS";
         const FSCK: &str = "/fsck?path=/&delete=1";
-        let cases: &[(&str, &str, &[(&'static str, &'static str)], bool)] = &[
+        type Headers = &'static [(&'static str, &'static str)];
+        let cases: &[(&str, &str, Headers, bool)] = &[
             ("PUT", MKDIRS, &[], true),
             ("PUT", MKDIRS, &[("user-agent", "Mozilla/5.0")], true),
             ("PUT", MKDIRS, &[("origin", "http://nn1:9870")], true),
@@ -382,15 +383,24 @@ mod tests {
         assert_eq!(headers(&[("dfs.xframe.value", "deny")]), some("DENY", "'none'"));
         assert_eq!(headers(&[("dfs.xframe.value", "ALLOW-FROM")]), (Some("ALLOW-FROM".to_owned()), None));
         assert_eq!(headers(&[("dfs.xframe.enabled", "false")]), (None, None));
-        let wrong = [
-            ("dfs.xframe.value", "NEVER"),
-            ("dfs.webhdfs.rest-csrf.custom-header", "a b"),
-            ("dfs.webhdfs.rest-csrf.browser-useragents-regex", "(Mozilla|Opera).*"),
-        ];
+        let wrong = [("dfs.xframe.value", "NEVER"), ("dfs.webhdfs.rest-csrf.custom-header", "a b")];
         for (key, value) in wrong {
             let conf = Configuration::empty().with("dfs.webhdfs.rest-csrf.enabled", "true").with(key, value);
             let said = Protection::read(&conf, Server::Namenode).unwrap_err().to_string();
             assert!(said.contains(key) && said.contains(value), "{said}");
         }
+    }
+
+    #[test]
+    fn pattern_with_other_operators_matches_every_browser() {
+        let of_browsers = ("dfs.webhdfs.rest-csrf.browser-useragents-regex", "(Mozilla|Opera).*");
+        let conf =
+            Configuration::empty().with("dfs.webhdfs.rest-csrf.enabled", "true").with(of_browsers.0, of_browsers.1);
+        let required = RequiredHeader::read(&conf).unwrap();
+        let mut headers = HeaderMap::new();
+        headers.insert(header::USER_AGENT, "Lynx".parse().unwrap());
+        assert!(required.is_missing(&Method::PUT, &headers));
+        headers.insert("x-xsrf-header", "1".parse().unwrap());
+        assert!(!required.is_missing(&Method::PUT, &headers));
     }
 }

@@ -272,14 +272,14 @@ async fn view_of_corrupt_memory_is_of_another_replica() {
     let cluster = CorruptMemory::start(false).await;
     let view = cluster.reader.view(5, LONG).await.unwrap();
     assert!(!view.is_shown() && view[..] == cluster.bytes[5..]);
-    assert_eq!(cluster.reported(), [cluster.bad.clone()]);
+    assert_eq!(cluster.reported(), std::slice::from_ref(&cluster.bad));
     // And so is the next one.
     let view = cluster.reader.view_with(5, LONG, ViewChecks::VerifiedHere).await.unwrap();
     assert!(!view.is_shown() && view[..] == cluster.bytes[5..]);
 
     let cluster = CorruptMemory::start(false).await;
     assert!(cluster.reader.view_in_place(5, LONG).await.unwrap().is_none());
-    assert_eq!(cluster.reported(), [cluster.bad.clone()]);
+    assert_eq!(cluster.reported(), std::slice::from_ref(&cluster.bad));
 }
 
 #[tokio::test]
@@ -298,7 +298,7 @@ async fn view_is_verified_as_the_caller_says() {
     assert!(view.is_shown() && view.is_anchored());
     let view = cluster.reader.view_with(0, LONG, ViewChecks::VerifiedHere).await.unwrap();
     assert!(!view.is_shown() && view[..] == cluster.bytes[..]);
-    assert_eq!(cluster.reported(), [cluster.bad.clone()]);
+    assert_eq!(cluster.reported(), std::slice::from_ref(&cluster.bad));
 }
 
 /// The length is the namenode's, which may be wrong or hostile.
