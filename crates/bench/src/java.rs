@@ -3,16 +3,14 @@
 //! copy of the same bytes in the same JVM. The systems alternate within each run. All JVMs are warm, and the data is in
 //! memory.
 
-use std::path::Path;
-
 use anyhow::{Context, Result, ensure};
-use hearth_testkit::{Apache, Cluster, ClusterSpec, Driver, Implementation, unshared_directory};
+use hearth_testkit::{Apache, Cluster, Driver, Implementation};
 use serde_json::{Value, json};
 
 use crate::amounts::at_least_one;
 use crate::measure::{ServerClock, median};
-use crate::memory;
 use crate::record::{Figures, Recording};
+use crate::{local_cluster, memory};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -79,25 +77,13 @@ struct System {
 
 impl System {
     fn start(make: Implementation, arguments: &Arguments) -> Result<Self> {
-        let sockets = tempfile::Builder::new()
-            .prefix("hearth-bench-")
-            .tempdir_in(unshared_directory())
-            .context("cannot make a directory for sockets")?;
-        let mut spec = ClusterSpec::new(make, make)
-            .set("dfs.blocksize", arguments.block_mib << 20)
-            .set("dfs.domain.socket.path", sockets.path().join("dn_PORT").display())
-            .short_circuit()
-            .set("dfs.heartbeat.interval", 3)
-            .set("dfs.namenode.heartbeat.recheck-interval", 300_000)
-            // See docs/benchmarks: the default makes writers of many small files sleep.
-            .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
-            .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
-            .for_measuring();
-        if make == Implementation::Apache {
-            spec = spec.within(Path::new(memory::TMPFS));
-        }
-        let name = if make == Implementation::Apache { "Apache" } else { "Hearth" };
-        let system = Self { name, cluster: spec.start()?, _sockets: sockets };
+        let (cluster, sockets) = local_cluster::start(make, |spec| {
+            spec.set("dfs.blocksize", arguments.block_mib << 20)
+                // See docs/benchmarks: the default makes writers of many small files sleep.
+                .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
+                .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
+        })?;
+        let system = Self { name: local_cluster::name(make), cluster, _sockets: sockets };
         let mut driver = Driver::java(&Apache::for_measuring()?, system.cluster.conf())?;
         for (path, mib, seed) in [(WHOLE, arguments.mib, 1), (RANDOM, arguments.random_mib, 2)] {
             memory::touch(mib << 20)?;

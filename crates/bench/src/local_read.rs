@@ -3,13 +3,12 @@
 //! systems alternate within each run. The data is in memory and all clients are warm.
 
 use std::hint::black_box;
-use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use hearth_client::{CreateOptions, DataPath, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Implementation, unshared_directory};
+use hearth_testkit::{Apache, Cluster, Content, Driver, Implementation};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
@@ -17,7 +16,7 @@ use crate::amounts::at_least_one;
 use crate::measure::{ServerClock, median, percentile};
 use crate::random::Random;
 use crate::record::{Figures, Recording};
-use crate::{chart, memory};
+use crate::{chart, local_cluster, memory};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -64,22 +63,9 @@ struct System {
 
 impl System {
     fn start(make: Implementation, arguments: &Arguments) -> Result<Self> {
-        let sockets = tempfile::Builder::new()
-            .prefix("hearth-bench-")
-            .tempdir_in(unshared_directory())
-            .context("cannot make a directory for sockets")?;
-        let mut spec = ClusterSpec::new(make, make)
-            .set("dfs.blocksize", arguments.block_mib << 20)
-            .set("dfs.domain.socket.path", sockets.path().join("dn_PORT").display())
-            .short_circuit()
-            .set("dfs.heartbeat.interval", 3)
-            .set("dfs.namenode.heartbeat.recheck-interval", 300_000)
-            .for_measuring();
-        if make == Implementation::Apache {
-            spec = spec.within(Path::new(memory::TMPFS));
-        }
-        let name = if make == Implementation::Apache { "Apache" } else { "Hearth" };
-        Ok(Self { name, cluster: spec.start()?, _sockets: sockets })
+        let (cluster, sockets) =
+            local_cluster::start(make, |spec| spec.set("dfs.blocksize", arguments.block_mib << 20))?;
+        Ok(Self { name: local_cluster::name(make), cluster, _sockets: sockets })
     }
 
     fn client(&self, paths: &str) -> Result<FileSystem> {

@@ -16,6 +16,7 @@ mod datanode;
 mod engine;
 mod java;
 mod load;
+mod local_cluster;
 mod local_read;
 mod local_write;
 mod machine;

@@ -12,8 +12,7 @@ use futures_util::future::try_join_all;
 use hearth_client::{CreateOptions, FileSystem};
 use hearth_config::{Configuration, Environment};
 use hearth_testkit::{
-    Apache, Cluster, ClusterSpec, Content, Driver, Implementation, apache_libhdfs, python_with_hdfs_native,
-    python_with_libraries, unshared_directory,
+    Apache, Cluster, Content, Driver, Implementation, apache_libhdfs, python_with_hdfs_native, python_with_libraries,
 };
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -21,7 +20,7 @@ use tokio::runtime::Runtime;
 use crate::amounts::at_least_one;
 use crate::measure::median;
 use crate::record::{Figures, Recording};
-use crate::{chart, memory};
+use crate::{chart, local_cluster, memory};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -146,24 +145,12 @@ struct System {
 
 impl System {
     fn start(make: Implementation, arguments: &Arguments) -> Result<Self> {
-        let sockets = tempfile::Builder::new()
-            .prefix("hearth-bench-")
-            .tempdir_in(unshared_directory())
-            .context("cannot make a directory for sockets")?;
-        let mut spec = ClusterSpec::new(make, make)
-            .set("dfs.blocksize", arguments.block_mib << 20)
-            .set("dfs.domain.socket.path", sockets.path().join("dn_PORT").display())
-            .short_circuit()
-            .set("dfs.heartbeat.interval", 3)
-            .set("dfs.namenode.heartbeat.recheck-interval", 300_000)
-            // Sixty readers with a connection each are the point of this benchmark.
-            .set("dfs.datanode.max.transfer.threads", 4096)
-            .for_measuring();
-        if make == Implementation::Apache {
-            spec = spec.within(Path::new(memory::TMPFS));
-        }
-        let name = if make == Implementation::Apache { "Apache" } else { "Hearth" };
-        Ok(Self { name, cluster: spec.start()?, _sockets: sockets })
+        let (cluster, sockets) = local_cluster::start(make, |spec| {
+            spec.set("dfs.blocksize", arguments.block_mib << 20)
+                // Sixty readers with a connection each are the point of this benchmark.
+                .set("dfs.datanode.max.transfer.threads", 4096)
+        })?;
+        Ok(Self { name: local_cluster::name(make), cluster, _sockets: sockets })
     }
 
     /// Stores the files. `table`: a Parquet file on this machine.

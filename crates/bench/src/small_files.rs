@@ -6,7 +6,6 @@ mod network;
 
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -15,14 +14,14 @@ use anyhow::{Context, Result, anyhow, ensure};
 use futures_util::future::try_join_all;
 use hearth_client::{CreateOptions, DataPath, FileSystem};
 use hearth_config::{Configuration, Environment};
-use hearth_testkit::{Apache, Cluster, ClusterSpec, Content, Driver, Implementation, unshared_directory, usage};
+use hearth_testkit::{Apache, Cluster, Content, Driver, Implementation, usage};
 use hearth_types::ByteRange;
 use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::amounts::at_least_one;
 use crate::record::{Figures, Recording};
-use crate::{chart, memory};
+use crate::{chart, local_cluster, memory};
 use network::Network;
 
 #[derive(clap::Args)]
@@ -109,23 +108,10 @@ struct System {
 
 impl System {
     fn start(make: Implementation) -> Result<Self> {
-        let sockets = tempfile::Builder::new()
-            .prefix("hearth-bench-")
-            .tempdir_in(unshared_directory())
-            .context("cannot make a directory for sockets")?;
-        let mut spec = ClusterSpec::new(make, make)
-            .set("dfs.domain.socket.path", sockets.path().join("dn_PORT").display())
-            .short_circuit()
-            .set("dfs.heartbeat.interval", 3)
-            .set("dfs.namenode.heartbeat.recheck-interval", 300_000)
-            // Sixty readers with a connection each are the point of this benchmark.
-            .set("dfs.datanode.max.transfer.threads", 4096)
-            .for_measuring();
-        if make == Implementation::Apache {
-            spec = spec.within(Path::new(memory::TMPFS));
-        }
-        let name = if make == Implementation::Apache { "Apache" } else { "Hearth" };
-        Ok(Self { name, cluster: spec.start()?, _sockets: sockets })
+        // Sixty readers with a connection each are the point of this benchmark.
+        let (cluster, sockets) =
+            local_cluster::start(make, |spec| spec.set("dfs.datanode.max.transfer.threads", 4096))?;
+        Ok(Self { name: local_cluster::name(make), cluster, _sockets: sockets })
     }
 
     fn client(&self, settings: &[(&str, &str)]) -> Result<FileSystem> {
