@@ -1,13 +1,12 @@
 //! `-backup`
 
-use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use hearth_namenode::image::NewNameDirectory;
 use hearth_types::{BlockPoolId, PoolIdentity};
 
-use super::fetch_image::{NAME_HEADER, NEWEST};
+use super::fetch_image::{NAME_HEADER, download};
 use crate::commands::fsck::ask::NamenodeHttp;
 use crate::commands::tool::Tool;
 
@@ -39,18 +38,7 @@ pub async fn back_up(tool: &Tool, directory: &str) -> anyhow::Result<u8> {
 
 async fn receive(web: &NamenodeHttp, new: &NewNameDirectory) -> anyhow::Result<(PoolIdentity, u64, [u8; 16])> {
     let (mut file, path) = new.create_image()?;
-    let mut failed = None;
-    let mut length = 0;
-    let headers = web
-        .get(NEWEST, |bytes| {
-            length += bytes.len() as u64;
-            failed = failed.take().or(file.write_all(bytes).err());
-        })
-        .await
-        .context("cannot fetch the image")?;
-    if let Some(error) = failed {
-        return Err(error).with_context(|| format!("cannot write {}", path.display()));
-    }
+    let (headers, length) = download(web, &mut file, format!("cannot write {}", path.display())).await?;
     let header = |name: &str| {
         let value = headers.get(name).and_then(|value| value.to_str().ok());
         value.with_context(|| {

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
+use hyper::header::HeaderMap;
 
 use crate::commands::fsck::ask::NamenodeHttp;
 use crate::commands::tool::Tool;
@@ -11,8 +12,26 @@ use crate::commands::tool::Tool;
 /// Name of the image file in the NameNode's answer.
 pub(super) const NAME_HEADER: &str = "X-Image-Edits-Name";
 
-/// Path of the newest image on a NameNode's web port.
-pub(super) const NEWEST: &str = "/imagetransfer?getimage=1&txid=latest";
+/// Writes the NameNode's newest image to `file`. Returns the headers of the answer, and the number of bytes received.
+/// `cannot`: the error if they cannot be written.
+pub(super) async fn download(
+    web: &NamenodeHttp,
+    file: &mut impl Write,
+    cannot: String,
+) -> anyhow::Result<(HeaderMap, u64)> {
+    let (mut failed, mut length) = (None, 0);
+    let headers = web
+        .get("/imagetransfer?getimage=1&txid=latest", |bytes| {
+            length += bytes.len() as u64;
+            failed = failed.take().or(file.write_all(bytes).err());
+        })
+        .await
+        .context("cannot fetch the image")?;
+    match failed {
+        Some(error) => Err(error).context(cannot),
+        None => Ok((headers, length)),
+    }
+}
 
 /// Downloads the newest image into `directory`, under the name that the NameNode gives it, or into the file of that
 /// name. The file appears when it is complete.
@@ -28,18 +47,7 @@ pub async fn fetch(tool: &Tool, directory: &str) -> anyhow::Result<u8> {
     };
     let mut file = tempfile::NamedTempFile::new_in(parent)
         .with_context(|| format!("cannot create a file in {}", parent.display()))?;
-    let mut failed = None;
-    let mut length = 0;
-    let headers = web
-        .get(NEWEST, |bytes| {
-            length += bytes.len() as u64;
-            failed = failed.take().or(file.write_all(bytes).err());
-        })
-        .await
-        .context("cannot fetch the image")?;
-    if let Some(error) = failed {
-        return Err(error).with_context(|| format!("cannot write to {}", parent.display()));
-    }
+    let (headers, length) = download(&web, &mut file, format!("cannot write to {}", parent.display())).await?;
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(advertised) = header("Content-Length") {
         let received = length.to_string();
