@@ -9,12 +9,12 @@ mod target;
 use std::pin::pin;
 use std::time::Duration;
 
-use hearth_client::{ByteRange, Configuration, DataPath, Error, FileSystem, PositionedReader, Reader, View};
+use hearth_client::{ByteRange, DataPath, Error, FileSystem, PositionedReader, Reader, View};
 use jni_sys::{JNIEnv, jboolean, jbyteArray, jclass, jint, jintArray, jlong, jlongArray, jobject, jobjectArray};
 use parking_lot::Mutex;
 
 use crate::jvm::{Jvm, Thrown};
-use crate::{guarded, object, runtime};
+use crate::{configuration, guarded, object, runtime};
 use target::{Array, Direct, Target};
 
 /// Time after which a thread that waits looks whether it was interrupted, again and again.
@@ -30,7 +30,7 @@ const COPIED_BYTES: usize = 4 << 20;
 struct OpenFile {
     positioned: PositionedReader,
     in_order: Mutex<InOrder>,
-    /// Number of bytes from elsewhere that Java was told of.
+    /// Number of bytes from other machines that Java has counted.
     told: Mutex<u64>,
 }
 
@@ -254,7 +254,7 @@ fn read_at(jvm: &Jvm, file: &OpenFile, position: u64, target: &mut impl Target) 
 struct Place {
     position: u64,
     length: jint,
-    /// Of an array: where its bytes begin. Of a direct buffer: `-1 -` that.
+    /// Offset of the first byte in an array. For a direct buffer with that offset it is `-1 - offset`.
     offset: jint,
 }
 
@@ -367,13 +367,10 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_connect(
     // SAFETY: the JVM passes its environment of this thread.
     let jvm = unsafe { Jvm::new(env) };
     guarded(&jvm, 0, || {
-        let settings = jvm.text(settings)?;
-        let mut configuration = Configuration::empty();
-        let mut words = settings.split('\0');
-        while let (Some(key), Some(value)) = (words.next(), words.next()) {
-            configuration.set(key, value.to_owned());
-        }
-        let mut builder = FileSystem::builder().configuration(configuration).url(jvm.text(uri)?).user(jvm.text(user)?);
+        let mut builder = FileSystem::builder()
+            .configuration(configuration(&jvm, settings)?)
+            .url(jvm.text(uri)?)
+            .user(jvm.text(user)?);
         let real_user = jvm.text(real_user)?;
         if !real_user.is_empty() {
             builder = builder.real_user(real_user);

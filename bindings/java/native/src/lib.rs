@@ -103,6 +103,17 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_version(env: *mut JNIEn
     guarded(&jvm, std::ptr::null_mut(), || jvm.new_bytes(env!("CARGO_PKG_VERSION").as_bytes()))
 }
 
+/// Returns the configuration that Java passes: keys and values in turn, each ended by NUL.
+fn configuration(jvm: &Jvm, settings: jbyteArray) -> Result<Configuration, Thrown> {
+    let settings = jvm.text(settings)?;
+    let mut configuration = Configuration::empty();
+    let mut words = settings.split('\0');
+    while let (Some(key), Some(value)) = (words.next(), words.next()) {
+        configuration.set(key, value.to_owned());
+    }
+    Ok(configuration)
+}
+
 /// `long connect(byte[] settings)`
 ///
 /// # Safety
@@ -116,15 +127,7 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_connect(
 ) -> jlong {
     // SAFETY: the JVM passes its environment of this thread.
     let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, 0, || {
-        let settings = jvm.text(settings)?;
-        let mut configuration = Configuration::empty();
-        let mut words = settings.split('\0');
-        while let (Some(key), Some(value)) = (words.next(), words.next()) {
-            configuration.set(key, value.to_owned());
-        }
-        Ok(kept(LocalBlocks::new(&configuration)?))
-    })
+    guarded(&jvm, 0, || Ok(kept(LocalBlocks::new(&configuration(&jvm, settings)?)?)))
 }
 
 /// `int datanodes(long blocks)`

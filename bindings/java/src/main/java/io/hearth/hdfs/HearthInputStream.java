@@ -331,13 +331,12 @@ final class HearthInputStream extends FSInputStream implements ByteBufferReadabl
         }
         NativeReference open = fileAt(at);
         long address = open == null ? 0 : open.acquire();
-        int done = 0;
         if (address != 0) {
             try {
                 int wanted = (int) Math.min(length, located.length - at);
-                done = counted(NativeFiles.readAt(address, at, buffer, offset, wanted));
-                if (done > 0) {
-                    return done;
+                int count = counted(NativeFiles.readAt(address, at, buffer, offset, wanted));
+                if (count > 0) {
+                    return count;
                 }
             } catch (IOException e) {
                 failed(open, e);
@@ -352,7 +351,6 @@ final class HearthInputStream extends FSInputStream implements ByteBufferReadabl
     public int read(long at, ByteBuffer buffer) throws IOException {
         NativeReference open = isFillable(buffer) ? fileAt(at) : null;
         long address = open == null ? 0 : open.acquire();
-        int done = 0;
         if (address != 0) {
             try {
                 int wanted = (int) Math.min(buffer.remaining(), located.length - at);
@@ -360,11 +358,11 @@ final class HearthInputStream extends FSInputStream implements ByteBufferReadabl
                 long answer = buffer.isDirect()
                         ? NativeFiles.readAtDirect(address, at, buffer, start, wanted)
                         : NativeFiles.readAt(address, at, buffer.array(), buffer.arrayOffset() + start, wanted);
-                done = counted(answer);
-                buffer.position(start + done);
+                int count = counted(answer);
                 // What Hadoop's client might throw for the rest must not hide these bytes.
-                if (done > 0) {
-                    return done;
+                if (count > 0) {
+                    buffer.position(start + count);
+                    return count;
                 }
             } catch (IOException e) {
                 failed(open, e);
