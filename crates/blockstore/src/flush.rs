@@ -316,7 +316,7 @@ impl Blockstore {
                     .copies
                     .disk()
                     .is_some_and(|disk| disk.place == ReplicaDir::BeingWritten && disk.stamp == core.lifecycle.stamp())
-                // Then a second sync proves nothing, and all bytes are written anew.
+                // After a failed sync, a second one proves nothing. The flusher writes all bytes again.
                 && !replica.slice.volume.has_failed_sync()
         };
         if !stays {

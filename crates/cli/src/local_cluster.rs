@@ -189,7 +189,7 @@ fn remove_empty(dir: &Path) -> u64 {
         let path = entry.path();
         match std::fs::symlink_metadata(&path) {
             Ok(found) if found.is_dir() => left += remove_empty(&path),
-            // Of a DataNode that was killed.
+            // A DataNode that was killed has left it.
             Ok(found) if found.file_type().is_socket() => drop(std::fs::remove_file(&path)),
             Ok(found) => left += found.blocks() * 512,
             Err(_) => {}

@@ -21,7 +21,7 @@ static FORMAT: OnceLock<Format> = OnceLock::new();
 /// Form of log lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Format {
-    /// Lines for people.
+    /// Lines that a person reads.
     Text,
     /// One JSON object a line.
     Json,

@@ -230,9 +230,9 @@ async fn messages_arrive_in_order(transport: &dyn Transport, ip: IpAddr) {
     sent.into_iter().for_each(|result| result.unwrap());
 }
 
-/// The bytes of a read are those of the peer's memory at a time between its posting and its completion, although the
-/// peer changes them meanwhile. No order holds between two reads that were posted together. SoftiWARP sends a page or
-/// more without a copy. The receiver takes these bytes out of the memory, after those of a shorter, later read.
+/// A read returns the bytes of the peer's memory at a time between its posting and its completion, also while the peer
+/// changes them. Two reads that were posted together have no order. SoftiWARP sends a page or more without a copy, so
+/// the receiver may copy these bytes after those of a shorter read that was posted later.
 async fn read_returns_bytes_of_its_own_time(transport: &dyn Transport, ip: IpAddr) {
     const APART: u64 = 1 << 20;
     let pair = pair(transport, ip).await;

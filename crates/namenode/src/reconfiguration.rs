@@ -1,5 +1,5 @@
-//! Keys that can change while the NameNode runs: `dfsadmin -reconfig namenode`. Those of Apache's NameNode whose values
-//! are used anew each time.
+//! Keys that can change while the NameNode runs: `dfsadmin -reconfig namenode`. They are the keys of Apache's NameNode
+//! whose value each use reads again.
 
 use hearth_config::{ConfigError, Configuration, Reconfiguration, ReconfigurationError, keys};
 

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// Programs whose classes the archive has, with arguments with which each ends by itself soon. No server is needed: port
-/// 9 answers nobody, and a retry would only take time.
+/// Programs whose classes the archive has, with arguments with which each ends by itself soon. They need no
+/// server: nothing listens on port 9, and the retries are turned off.
 const PROGRAMS: &[(&str, &[&str])] = &[
     ("org.apache.hadoop.fs.FsShell", &["-Dipc.client.connect.max.retries=0", "-fs", "hdfs://127.0.0.1:9", "-ls", "/"]),
     (

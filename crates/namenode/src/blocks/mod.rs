@@ -171,7 +171,7 @@ impl BlockMap {
         &self.settings
     }
 
-    /// Settings to change: each value is read anew where it is used.
+    /// Returns the settings for a change at run time. Each use reads the current value.
     pub(crate) fn settings_mut(&mut self) -> &mut BlockSettings {
         &mut self.settings
     }

@@ -26,7 +26,7 @@ use crate::store::{InodeRows, StoreView, ViewSource};
 
 /// Stamp below which Apache's NameNode keeps no blocks of its first format. Source: `GenerationStamp.LAST_RESERVED_STAMP`.
 const OLDEST_STAMP: u64 = 1000;
-/// Id of the newest block group, if there is none: Java's `Long.MIN_VALUE`.
+/// The image's id of the newest block group when no group exists: Java's `Long.MIN_VALUE`.
 const NO_BLOCK_GROUP: u64 = i64::MIN as u64;
 /// Depth of the tree at which the search for a path ends. Paths have at most 1000 names.
 const DEPTH_MAX: usize = 10_000;
