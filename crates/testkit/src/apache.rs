@@ -38,7 +38,9 @@ impl ClassArchive {
     fn find(lib: &Path) -> Option<Self> {
         let (file, class_path) = (lib.with_file_name("classes.jsa"), lib.with_file_name("classes.path"));
         let class_path = fs::read_to_string(class_path).ok()?;
-        file.is_file().then_some(Self { file, class_path })
+        // One that was made before the repository was moved names jars that are not there.
+        let is_of_this_place = class_path.split(':').next().is_some_and(|jar| Path::new(jar).starts_with(lib));
+        (is_of_this_place && file.is_file()).then_some(Self { file, class_path })
     }
 }
 

@@ -33,12 +33,14 @@ const LOGGING: &str = "log4j.rootLogger=WARN,err\n\
 pub fn make(lib: &Path) -> Result<()> {
     let (archive, path_file) = (lib.with_file_name("classes.jsa"), lib.with_file_name("classes.path"));
     let modified = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified());
-    if let (Ok(made), Ok(fetched), true) = (modified(&archive), modified(lib), path_file.is_file())
+    let class_path = class_path(lib)?;
+    // The paths are absolute: another place of the repository needs another archive.
+    let is_of_this_place = fs::read_to_string(&path_file).is_ok_and(|made_for| made_for == class_path);
+    if let (Ok(made), Ok(fetched), true) = (modified(&archive), modified(lib), is_of_this_place)
         && made > fetched
     {
         return Ok(());
     }
-    let class_path = class_path(lib)?;
     let scratch = lib.with_file_name("classes.part");
     let _ = fs::remove_dir_all(&scratch);
     fs::create_dir_all(&scratch).with_context(|| format!("cannot make {}", scratch.display()))?;
