@@ -100,6 +100,7 @@ const ENGINE: &str = "engine 4 KiB gets, 256 MiB of memory, replicas of 32 MiB";
 const SMALL_FILES: &str = "small-files 17836 files of 32 KiB, the first 32 KiB, 64 a batch";
 const SMALL_FILES_FAR: &str =
     "network small-files 4000 files of 32 KiB, the first 32 KiB, 64 a batch; each way delay 10ms loss 0.1%,";
+const PYTHON: &str = "python 128 MiB, blocks of 128 MiB, at random in 512 MiB, 17836 small files by 60 threads;";
 const SATURATE: &str = "saturate 1, 2, 4, 8, 16, 32 clients, 32 files of 64 MiB;";
 const METADATA: &str = "metadata: 64000 operations of each kind by 64 connections, one call open";
 const METADATA_SHARED: &str = "metadata-shared: 128000 operations of each kind by 64 connections, 8 calls open";
@@ -121,6 +122,10 @@ const COPIED_LARGE: &str = "1024 MiB copied, 1 MiB read meanwhile";
 const WITHOUT_FLUSHER: &str = "The CPU of Hearth's DataNodes excludes that of their flusher.";
 const FILE_OF_A_BLOCK: &str = "a file with one block, three replicas";
 const FURTHER_BLOCK: &str = "each further block";
+const INTO_NUMPY: &str = "read whole, into a NumPy array";
+const VIEW: &str = "open and view whole";
+const AT_RANDOM: &str = "read 4 KiB at random";
+const FIRST_BYTE: &str = "from import to first byte";
 const WHOLE_JAVA: &str = "read whole, 128 KiB at a time";
 
 /// Sections, in the order of the page.
@@ -440,6 +445,70 @@ pub const SECTIONS: &[Section] = &[
             ),
         ],
         charts: &["small-files.svg", "small-files-network.svg"],
+    },
+    Section {
+        title: "F. Reach: Python without a JVM",
+        remark: Some(
+            "Every client reads from Hearth's servers, on their machine. PyArrow with a JVM is on Apache's libhdfs and Java client, \
+             with short-circuit reads.",
+        ),
+        requirements: &[
+            at_most(
+                "128 MiB into a NumPy array (base: NumPy's copy in the same process)",
+                1.5,
+                &[of(PYTHON, INTO_NUMPY, "Hearth", "hearth", "wall")],
+                &[of(PYTHON, INTO_NUMPY, "memcpy", "hearth", "wall")],
+            ),
+            at_most(
+                "a view of 128 MiB, with opening the file: milliseconds",
+                0.3,
+                &[of(PYTHON, VIEW, "Hearth", "hearth", "wall")],
+                &[],
+            ),
+            at_most(
+                "the same: MiB that the process copies",
+                0.5,
+                &[of(PYTHON, VIEW, "Hearth", "hearth", "memory copied")],
+                &[],
+            ),
+            at_most(
+                "4 KiB at random, p50: microseconds",
+                5.0,
+                &[of(PYTHON, AT_RANDOM, "Hearth", "hearth", "p50")],
+                &[],
+            ),
+            at_least(
+                "17,836 files of 32 KiB, opened one by one by 60 threads: files/s (base: hdfs-native)",
+                8.0,
+                &[of(PYTHON, "small files", "Hearth", "hearth", "rate")],
+                &[of(PYTHON, "small files", "Hearth", "hdfs-native", "rate")],
+            ),
+            at_least(
+                "the same (base: PyArrow with a JVM)",
+                10.0,
+                &[of(PYTHON, "small files", "Hearth", "hearth", "rate")],
+                &[of(PYTHON, "small files", "Hearth", "PyArrow, JVM", "rate")],
+            ),
+            at_least(
+                "the same files by `read_files` (base: hdfs-native)",
+                8.0,
+                &[of(PYTHON, "small files", "Hearth", "hearth, read_files", "rate")],
+                &[of(PYTHON, "small files", "Hearth", "hdfs-native", "rate")],
+            ),
+            at_least(
+                "the same (base: PyArrow with a JVM)",
+                10.0,
+                &[of(PYTHON, "small files", "Hearth", "hearth, read_files", "rate")],
+                &[of(PYTHON, "small files", "Hearth", "PyArrow, JVM", "rate")],
+            ),
+            at_most(
+                "memory of a process that has read its first byte (base: PyArrow with a JVM)",
+                0.2,
+                &[of(PYTHON, FIRST_BYTE, "Hearth", "hearth", "memory")],
+                &[of(PYTHON, FIRST_BYTE, "Hearth", "PyArrow, JVM", "memory")],
+            ),
+        ],
+        charts: &["python.svg"],
     },
     Section {
         title: "Many clients",
