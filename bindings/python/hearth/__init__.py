@@ -19,15 +19,21 @@ __version__: str = _library.lib.hearth_version().decode()
 library_directory: str = _library.DIRECTORY
 
 
+#: Where PyArrow looks for libjvm.so in JAVA_HOME. Source: Arrow, cpp/src/arrow/io/hdfs_internal.cc.
+_LIBJVM_PLACES = ("", "lib/server", "jre/lib/amd64/server", "lib/amd64/server")
+
+
 def _serve_pyarrow() -> None:
     """Lets PyArrow find the library.
 
     It first looks for libjvm.so in JAVA_HOME and some fixed places. With an empty JAVA_HOME, which scripts treat like
     none, it looks for the plain name, which is that of a library in this process. A real Java is left as it is: PyArrow
-    only loads its library.
+    only loads its library. A JAVA_HOME without the library would make PyArrow fail, so it is emptied.
     """
     _os.environ.setdefault("ARROW_LIBHDFS_DIR", library_directory)
-    _os.environ.setdefault("JAVA_HOME", "")
+    home = _os.environ.get("JAVA_HOME", "")
+    if not any(_os.path.exists(_os.path.join(home, place, "libjvm.so")) for place in _LIBJVM_PLACES):
+        _os.environ["JAVA_HOME"] = ""
     _library.preload_libjvm()
 
 

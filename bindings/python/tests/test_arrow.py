@@ -1,5 +1,9 @@
 """PyArrow on this package: by the drop-in library, by fsspec, and on block memory."""
 
+import os
+import subprocess
+import sys
+
 import hearth
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,6 +31,24 @@ import hearth, pyarrow.fs
 wait_for_ever(lambda: pyarrow.fs.HadoopFileSystem('hdfs://127.0.0.1', {silent}).get_file_info('/'))
 """
     assert said(code) == ["calling"]
+
+
+@pytest.mark.parametrize("home", ["", "/nowhere", "relative"])
+def test_java_home_without_a_jvm(fs, directory, home):
+    fs.write_file(f"{directory}/file", b"bytes")
+    code = f"""
+import hearth
+print(hearth.arrow({fs.uri!r}).get_file_info({directory + "/file"!r}).size)
+"""
+    child = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "JAVA_HOME": home},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert child.stdout == "5\n"
 
 
 def test_other_ways_are_refused():
