@@ -114,7 +114,7 @@ pub fn build_apaches() -> Result<PathBuf> {
     let mut command = Command::new("cc");
     // As in Apache's own build; its warnings are not ours. Several of its files define one variable, which newer compilers allow only with
     // `-fcommon`.
-    command.args(["-shared", "-fPIC", "-O2", "-w", "-fcommon", "-fvisibility=hidden"]);
+    command.args(["-shared", "-fPIC", "-O2", "-w", "-fcommon"]);
     for directory in ["", "os", "os/posix", "include"] {
         command.arg("-I").arg(version.join(directory));
     }
