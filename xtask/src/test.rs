@@ -419,10 +419,16 @@ fn counted<'a>(name: String, mut command: Command) -> Suite<'a> {
     (name, Box::new(move |tally, name| suite(tally, name, &mut command)))
 }
 
-/// Builds the jar of the Java binding with the library that was built with the tests.
+/// Builds the jar of the Java binding with the library that was built with the tests. Without debug information it has
+/// less than half the size: each JVM of the suites unpacks it.
 fn hearth_jar() -> Result<PathBuf> {
     let library = NATIVE_LIBRARY.get().context("cargo has built no library of the Java binding")?;
-    java::jar(&[(std::env::consts::ARCH, library.clone())], &crate::target().join("java-test"))
+    run::require(&[("strip", "--version")], &["binutils"])?;
+    let directory = crate::target().join("java-test-library");
+    std::fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    let stripped = directory.join("libhearth_java.so");
+    run::run_or_fail(Command::new("strip").arg("--strip-debug").arg(library).arg("-o").arg(&stripped))?;
+    java::jar(&[(std::env::consts::ARCH, stripped)], &crate::target().join("java-test"))
 }
 
 /// The Java binding's native library, which cargo builds with its tests.
