@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     };
     let label = if in_virtual_machine() { "RDMA+tokens" } else { "tokens" };
     let with_tokens = of(Implementation::Apache).set("dfs.block.access.token.enable", true).labelled(label);
-    // Hearth's NameNode hands out no tokens, so both ways are taken anyway.
+    // Hearth's NameNode hands out none here, so both ways are taken anyway.
     let without_tokens = slow().then(|| of(Implementation::Apache));
     let clusters = without_tokens.into_iter().chain([with_tokens, of(Implementation::Hearth)]).collect();
     run(&[Suite { name: "paths", clusters, checks: CHECKS }])
