@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use hearth_interop::{Check, Session, Suite, run, slow};
 use hearth_testkit::{ClusterSpec, Content, Driver, Implementation, sha256_hex};
 use serde_json::{Value, json};
@@ -315,8 +315,14 @@ fn native_sizes(session: &mut Session) -> Result<()> {
     for size in SIZES {
         let (path, file) = (format!("/native/{size}"), local.join(format!("{size}")));
         content(size).write_file(&file, size)?;
+        let put = session.python()?.call("put", json!({"path": path, "local": path_text(&file)?}));
+        if let Err(error) = put {
+            // It gives up after 15.5 s if the NameNode still lacks a report of a replica. This is what the NameNode knows.
+            let arguments = [path.as_str(), "-openforwrite", "-files", "-blocks", "-replicaDetails"];
+            let known = session.cluster.apache()?.fsck(session.cluster.conf(), arguments)?;
+            bail!("{path}: {error}\n{}\n{}", known.stdout, known.stderr);
+        }
         let native = session.python()?;
-        native.call("put", json!({"path": path, "local": path_text(&file)?})).with_context(|| path.clone())?;
         reads_as(native, &path, &[(content(size), 0, size)])?;
         let append = native.call("append", json!({"path": path, "local": path_text(&local.join("more"))?}));
         append.with_context(|| format!("appending to {path}"))?;
