@@ -27,31 +27,31 @@ const LIBRARIES: [&str; 10] = [
 
 /// Returns the Python of a virtual environment that has hdfs-native. The environment is made if it does not exist.
 pub fn environment() -> Result<PathBuf> {
-    made("venv", &[HDFS_NATIVE], "import hdfs_native")
+    made("venv", &[HDFS_NATIVE], &["hdfs_native"])
 }
 
 /// Returns the Python of a virtual environment with the libraries that use HDFS.
 pub fn libraries() -> Result<PathBuf> {
-    made(
-        "venv-libraries",
-        &LIBRARIES,
-        "import pyarrow, fsspec, pytest, ray, setuptools, pandas, polars, duckdb, dask.dataframe",
-    )
+    let modules = ["pyarrow", "fsspec", "pytest", "ray", "setuptools", "pandas", "polars", "duckdb", "dask"];
+    made("venv-libraries", &LIBRARIES, &modules)
 }
 
 /// Returns the Python of a virtual environment with PyTorch. Its wheel of 514 MB needs CUDA's libraries, which are several times as large.
 /// PyPI has none without them for x86_64.
 pub fn torch() -> Result<PathBuf> {
-    made("venv-torch", &["numpy==2.4.6", "torch==2.15.0"], "import torch")
+    made("venv-torch", &["numpy==2.4.6", "torch==2.15.0"], &["torch"])
 }
 
-/// Returns the Python of the environment `.cache/NAME`. It is made if it does not have these packages.
-fn made(name: &str, packages: &[&str], imports: &str) -> Result<PathBuf> {
+/// Fails if one of the modules that are named as arguments is not installed. Importing them would take seconds.
+const FIND: &str = "import sys, importlib.util as u\nsys.exit(any(u.find_spec(name) is None for name in sys.argv[1:]))";
+
+/// Returns the Python of the environment `.cache/NAME`. It is made if it does not have these packages, or if its Python
+/// does not find these modules: the system's Python may have been replaced.
+fn made(name: &str, packages: &[&str], modules: &[&str]) -> Result<PathBuf> {
     let home = crate::root().join(".cache").join(name);
     let python = home.join("bin/python");
-    let importable =
-        || Command::new(&python).args(["-c", imports]).output().is_ok_and(|output| output.status.success());
-    if !importable() {
+    let found = Command::new(&python).args(["-c", FIND]).args(modules).output();
+    if !found.is_ok_and(|output| output.status.success()) {
         let _ = fs::remove_file(stamp(&home));
     }
     tools(&home, packages)?;

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Mutex, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
@@ -13,6 +13,25 @@ use crate::{TestArguments, apache, java, libhdfs, prometheus, python, run, vm, w
 
 /// The suites that start real clusters, Apache's and ours, have a package of their own.
 const INTEROP: &str = "hearth-interop";
+
+/// The variable that makes suites run the checks that take minutes, too: `hearth_interop::slow`.
+pub const SLOW_VARIABLE: &str = "HEARTH_TEST_CLUSTER";
+
+/// The longest suites, the longest first. They start first, so that none of them runs alone at the end. A suite that is
+/// not named here only starts later.
+const LONGEST: [&str; 11] = [
+    "java",
+    "clients",
+    "contract",
+    "hearth-client rdma over siw",
+    "cluster",
+    "libhdfs",
+    "faults_and_limits",
+    "python",
+    "takeover",
+    "short_circuit",
+    "webhdfs",
+];
 
 /// The one of those suites that has a flag of its own.
 const ECOSYSTEM: &str = "ecosystem";
@@ -132,8 +151,14 @@ impl Tally {
 
     /// Notes what could make the run shorter: how long it has taken since `begun`, how long the suites since `started`
     /// and which of them the longest, and the share of their time in which the processors were busy. `ticks`: before and
-    /// after them.
-    fn note_times(&mut self, begun: Instant, started: Instant, ticks: Option<((u64, u64), (u64, u64))>) {
+    /// after them. `tail`: the time at their end in which fewer of them ran than could.
+    fn note_times(
+        &mut self,
+        begun: Instant,
+        started: Instant,
+        ticks: Option<((u64, u64), (u64, u64))>,
+        tail: Duration,
+    ) {
         const LONGEST: usize = 12;
         let (minutes, seconds) = (begun.elapsed().as_secs_f64() / 60.0, started.elapsed().as_secs_f64());
         let busy = ticks.map(|(before, after)| (after.0 - before.0, after.1 - before.1));
@@ -143,6 +168,7 @@ impl Tally {
         let longest: Vec<String> =
             self.seconds.iter().take(LONGEST).map(|(name, seconds)| format!("{name} {seconds:.0} s")).collect();
         let longest = longest.join(", ");
+        let busy = format!("{busy}, the last {} s with a place free", tail.as_secs());
         self.note(format!("{minutes:.1} min in all; the suites {seconds:.0} s{busy}; the longest of them: {longest}"));
     }
 
@@ -169,17 +195,15 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
     let mut tally = Tally::default();
     let filter: Vec<&str> = arguments.filter.as_deref().into_iter().collect();
     if arguments.ecosystem {
-        fetch_all(
-            &mut tally,
-            must_be_whole,
-            "engines with",
-            vec![
-                ("Apache Hadoop", apache::fetch()),
-                ("HBase", apache::fetch_hbase()),
-                ("Spark", apache::fetch_spark()),
-                ("PyTorch", python::torch()),
-            ],
-        );
+        let fetched = vec![
+            ("Apache Hadoop", apache::fetch()),
+            ("HBase", apache::fetch_hbase()),
+            ("Spark", apache::fetch_spark()),
+            ("PyTorch", python::torch()),
+        ];
+        for line in missing("engines with", fetched) {
+            tally.missing(must_be_whole, line);
+        }
         programs()?;
         let ecosystem = interop(&mut tally, must_be_whole, &filter, Wanted::Ecosystem)?;
         run_all(&mut tally, ecosystem.into());
@@ -191,10 +215,9 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
     if in_the_machine {
         vm::prepare_behind();
     }
-    // Before any test: some rooms have tests of their own with Apache's servers, and so has the virtual machine.
-    if !arguments.unit {
-        fetch(&mut tally, must_be_whole, arguments.cluster);
-    }
+    // Beside the compilation: downloads wait more than they compute.
+    let slow = arguments.cluster;
+    let fetching = (!arguments.unit).then(|| std::thread::spawn(move || fetch(slow)));
     if !only_some && filter.is_empty() {
         check(&mut tally, "formatting", run::cargo().args(["fmt", "--all", "--check"]));
         let lints = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
@@ -207,7 +230,13 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
         command.args(left_out.iter().flat_map(|package| ["--exclude", package]));
         check(&mut tally, "documents", command.env("RUSTDOCFLAGS", "-D warnings"));
     }
-    match programs() {
+    let built = programs();
+    // Before any test: some crates have tests of their own with Apache's servers, and so has the virtual machine.
+    if let Some(fetching) = fetching {
+        let lines = fetching.join().unwrap_or_else(|_| vec!["interop: fetching panicked".to_owned()]);
+        lines.into_iter().for_each(|line| tally.missing(must_be_whole, line));
+    }
+    match built {
         Ok(_) => tally.passed += 1,
         Err(error) => {
             tally.fail(format!("the test programs: {error:#}"));
@@ -219,16 +248,23 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
         suites.extend(crates(&filter)?);
     }
     if in_the_machine {
-        suites.extend(vm::suites(must_be_whole, &filter)?);
+        suites.extend(vm::suites(must_be_whole, &filter, slow)?);
     }
     if !arguments.unit && !only_vm {
-        let wanted = if arguments.cluster { Wanted::Slow } else { Wanted::Quick };
+        let wanted = if slow { Wanted::Slow } else { Wanted::Quick };
         suites.extend(interop(&mut tally, must_be_whole, &filter, wanted)?);
     }
+    // A stable sort: the crates' tests stay in front, where the first worker takes them.
+    suites.make_contiguous().sort_by_key(|(name, _)| place_from_end(name));
     let (started, ticks) = (Instant::now(), processor_ticks());
-    run_all(&mut tally, suites);
-    tally.note_times(begun, started, ticks.zip(processor_ticks()));
+    let tail = run_all(&mut tally, suites);
+    tally.note_times(begun, started, ticks.zip(processor_ticks()), tail);
     Ok(tally.report())
+}
+
+/// Returns a number that is larger for suites that take longer, and 0 for all that are not among [`LONGEST`].
+fn place_from_end(name: &str) -> usize {
+    LONGEST.iter().rev().position(|longest| *longest == name).map_or(0, |place| place + 1)
 }
 
 /// Clock ticks that the processors have been busy and idle since the machine started. `None` without `/proc/stat`, whose
@@ -242,8 +278,9 @@ fn processor_ticks() -> Option<(u64, u64)> {
     Some((user + nice + system + irq + softirq, idle + iowait))
 }
 
-/// What the suites with real clients and servers need; what cannot be had is a failure in CI and said aloud elsewhere.
-fn fetch(tally: &mut Tally, must_be_whole: bool, slow: bool) {
+/// Fetches what the suites with real clients and servers need. Returns a line for each thing that cannot be had: a failure
+/// in CI, said aloud elsewhere.
+fn fetch(slow: bool) -> Vec<String> {
     let mut wanted = vec![
         ("Apache Hadoop", apache::fetch()),
         ("hdfs-native", python::environment()),
@@ -256,16 +293,13 @@ fn fetch(tally: &mut Tally, must_be_whole: bool, slow: bool) {
     if slow {
         wanted.push(("Apache Hadoop's jobs and version 3.3", apache::fetch_more().map(|()| crate::root())));
     }
-    fetch_all(tally, must_be_whole, "interop with", wanted);
+    missing("interop with", wanted)
 }
 
-/// `with`: what cannot be run without what could not be had.
-fn fetch_all(tally: &mut Tally, must_be_whole: bool, with: &str, wanted: Vec<(&str, Result<PathBuf>)>) {
-    for (what, outcome) in wanted {
-        if let Err(error) = outcome {
-            tally.missing(must_be_whole, format!("{with} {what}: {error:#}"));
-        }
-    }
+/// Returns a line for each thing that could not be had. `with`: what cannot run without it.
+fn missing(with: &str, wanted: Vec<(&str, Result<PathBuf>)>) -> Vec<String> {
+    let errors = wanted.into_iter().filter_map(|(what, outcome)| Some((what, outcome.err()?)));
+    errors.map(|(what, error)| format!("{with} {what}: {error:#}")).collect()
 }
 
 /// Debian's package of Chromium without a window, and its program.
@@ -287,16 +321,22 @@ type Suites<'a> = VecDeque<Suite<'a>>;
 
 /// Runs suites, one more at a time than there are processors, for most of them wait more than they compute. The first worker takes the first of
 /// those left, every other one the last, so that in a whole run the crates' own tests, which load the processors, rarely run beside one another.
-fn run_all<'a>(tally: &mut Tally, suites: Suites<'a>) {
+///
+/// Returns the time from the end of the first worker, for which no suite was left, to that of the last.
+fn run_all<'a>(tally: &mut Tally, suites: Suites<'a>) -> Duration {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     // Each suite has up to 2 GiB of servers.
     let at_a_time = (processors + 1).min(4);
     let suites = Mutex::new(suites);
     let tally = Mutex::new(tally);
+    let first_end = OnceLock::new();
     let worker = |next: fn(&mut Suites<'a>) -> Option<Suite<'a>>| {
         loop {
             let suite = next(&mut suites.lock().expect("no worker panics with it"));
-            let Some((name, run)) = suite else { return };
+            let Some((name, run)) = suite else {
+                first_end.get_or_init(Instant::now);
+                return;
+            };
             let (mut own, started) = (Tally::default(), Instant::now());
             if let Err(error) = run(&mut own, &name) {
                 own.fail(format!("{name}: {error:#}"));
@@ -311,6 +351,7 @@ fn run_all<'a>(tally: &mut Tally, suites: Suites<'a>) {
             scope.spawn(|| worker(VecDeque::pop_back));
         }
     });
+    first_end.get().map_or(Duration::ZERO, Instant::elapsed)
 }
 
 /// The tests of all crates but `tests/interop`, then the examples in their documentation.
@@ -327,7 +368,7 @@ fn crates<'a>(filter: &[&str]) -> Result<Vec<Suite<'a>>> {
     Ok(suites)
 }
 
-/// Real clients and servers. The longest come last, where the second worker begins.
+/// Real clients and servers.
 fn interop<'a>(tally: &mut Tally, must_be_whole: bool, filter: &[&str], wanted: Wanted) -> Result<Vec<Suite<'a>>> {
     let bindings = if wanted == Wanted::Ecosystem { Vec::new() } else { bindings(tally, must_be_whole) };
     let mut suites = Vec::new();
@@ -339,7 +380,7 @@ fn interop<'a>(tally: &mut Tally, must_be_whole: bool, filter: &[&str], wanted: 
         let mut command = program.command();
         command.envs(bindings.iter().map(|(name, path)| (name, path)));
         // `hearth_interop::slow` and `ecosystem` look at these.
-        command.env("HEARTH_TEST_CLUSTER", if wanted == Wanted::Slow { "1" } else { "0" });
+        command.env(SLOW_VARIABLE, if wanted == Wanted::Slow { "1" } else { "0" });
         command.env("HEARTH_TEST_ECOSYSTEM", if is_ecosystem { "1" } else { "0" });
         if wanted == Wanted::Slow {
             // Tests of libtest that take long; `hearth_interop::suite` ignores the flag.
@@ -378,10 +419,16 @@ fn counted<'a>(name: String, mut command: Command) -> Suite<'a> {
     (name, Box::new(move |tally, name| suite(tally, name, &mut command)))
 }
 
-/// Builds the jar of the Java binding with the library that was built with the tests.
+/// Builds the jar of the Java binding with the library that was built with the tests. Without debug information it has
+/// less than half the size: each JVM of the suites unpacks it.
 fn hearth_jar() -> Result<PathBuf> {
     let library = NATIVE_LIBRARY.get().context("cargo has built no library of the Java binding")?;
-    java::jar(&[(std::env::consts::ARCH, library.clone())], &crate::target().join("java-test"))
+    run::require(&[("strip", "--version")], &["binutils"])?;
+    let directory = crate::target().join("java-test-library");
+    std::fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    let stripped = directory.join("libhearth_java.so");
+    run::run_or_fail(Command::new("strip").arg("--strip-debug").arg(library).arg("-o").arg(&stripped))?;
+    java::jar(&[(std::env::consts::ARCH, stripped)], &crate::target().join("java-test"))
 }
 
 /// The Java binding's native library, which cargo builds with its tests.
@@ -520,7 +567,7 @@ pub fn end(name: &str, started: Instant) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Suites, Tally, counts, run_all};
+    use super::{Suites, Tally, counts, place_from_end, run_all};
 
     #[test]
     fn what_failed_tests_say_is_kept() {
@@ -572,5 +619,12 @@ mod tests {
         let mut tally = Tally::default();
         run_all(&mut tally, suites);
         assert_eq!((tally.passed, tally.failed, tally.failures), (18, 1, vec!["4: cannot start".to_owned()]));
+    }
+
+    #[test]
+    fn longest_suites_come_last() {
+        let mut names = ["contract", "hearth-types lib", "java", "shell"];
+        names.sort_by_key(|name| place_from_end(name));
+        assert_eq!(names, ["hearth-types lib", "shell", "contract", "java"]);
     }
 }

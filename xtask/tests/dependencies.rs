@@ -1,4 +1,4 @@
-//! Every dependency of every package is named in its sources.
+//! Cargo's view of the packages: every dependency is named in the sources, and every example of documentation is run.
 
 mod common;
 
@@ -20,8 +20,8 @@ fn names(text: &str, name: &str) -> bool {
     })
 }
 
-#[test]
-fn no_dependency_is_unused() {
+/// Returns the packages of the workspace as `cargo metadata` describes them.
+fn packages() -> Vec<Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let output = Command::new(cargo)
@@ -31,8 +31,48 @@ fn no_dependency_is_unused() {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    metadata["packages"].as_array().unwrap().clone()
+}
+
+/// Returns what follows the opening fence of each code block in doc comments, such as `text`. Empty for Rust.
+fn code_blocks(text: &str) -> Vec<&str> {
+    let comments = text.lines().map(str::trim_start);
+    let comments = comments.filter_map(|line| line.strip_prefix("///").or_else(|| line.strip_prefix("//!")));
+    let fences = comments.filter_map(|line| line.trim_start().strip_prefix("```"));
+    // Every other fence closes a block.
+    fences.step_by(2).collect()
+}
+
+#[test]
+fn every_example_of_documentation_is_run() {
+    let (mut without, mut not_run) = (0, Vec::new());
+    for package in packages() {
+        let folder = Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap();
+        let targets = package["targets"].as_array().unwrap();
+        // Cargo runs the examples of the others.
+        if !targets.iter().any(|target| target["kind"].to_string().contains("lib") && target["doctest"] == false) {
+            continue;
+        }
+        without += 1;
+        let text = text_of(&rust_files(&folder.join("src"), "target"));
+        if code_blocks(&text).iter().any(|language| *language != "text") {
+            not_run.push(package["name"].to_string());
+        }
+    }
+    assert!(without > 10, "only {without} libraries have `doctest = false`");
+    assert!(not_run.is_empty(), "these have examples and `doctest = false`: {}", not_run.join(", "));
+}
+
+#[test]
+fn code_blocks_are_found_in_doc_comments() {
+    let text = "//! ```text\n//! a\n//! ```\nfn f() {} // ```no\n    /// ```\n    /// f();\n    /// ```\n";
+    assert_eq!(code_blocks(text), ["text", ""]);
+}
+
+#[test]
+fn no_dependency_is_unused() {
     let (mut unused, mut seen) = (Vec::new(), 0);
-    for package in metadata["packages"].as_array().unwrap() {
+    for package in &packages() {
         let folder = Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap();
         let sources = |folder: &Path| text_of(&rust_files(folder, "target"));
         let all = sources(folder);

@@ -4,7 +4,7 @@
 mod common;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
 use hearth_client::{
@@ -20,31 +20,76 @@ use common::{streamed, wait_closed};
 
 type Outcome = anyhow::Result<()>;
 
-/// Runs `test` with a client of each kind of cluster.
-fn on_clusters<F>(name: &str, datanodes: usize, test: impl Fn(FileSystem, Arc<Mutex<Cluster>>) -> F)
+/// Runs `test` with a client of each kind of cluster, which has one datanode and is shared with other tests.
+fn on_clusters<F>(name: &str, test: impl Fn(FileSystem, Arc<Mutex<Cluster>>) -> F)
 where
     F: Future<Output = Outcome>,
 {
     for make in [Implementation::Apache, Implementation::Hearth] {
-        let spec = ClusterSpec::new(make, make).datanodes(datanodes).set("dfs.replication", datanodes.min(3));
-        let cluster = match spec.start() {
-            Ok(cluster) => cluster,
-            Err(error) if make == Implementation::Apache => {
-                skip_or_fail(name, &error);
-                continue;
-            }
-            Err(error) => panic!("{name}: {error:#}"),
-        };
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let fs = client(&cluster);
-        // Keep a reference here too, so that the cluster outlives a test that drops its own.
-        let cluster = Arc::new(Mutex::new(cluster));
-        runtime.block_on(async {
-            if let Err(error) = test(fs, Arc::clone(&cluster)).await {
-                panic!("{name} on {make:?}: {error:?}");
-            }
-        });
+        match shared(make) {
+            Ok(cluster) => run(name, make, &cluster, &test),
+            Err(error) => not_started(name, make, error),
+        }
     }
+}
+
+/// Like [`on_clusters`], on clusters that no other test uses.
+fn on_own_clusters<F>(name: &str, datanodes: usize, test: impl Fn(FileSystem, Arc<Mutex<Cluster>>) -> F)
+where
+    F: Future<Output = Outcome>,
+{
+    for make in [Implementation::Apache, Implementation::Hearth] {
+        match start(make, datanodes) {
+            // A reference stays here, so that the cluster outlives a test that drops its own.
+            Ok(cluster) => run(name, make, &cluster, &test),
+            Err(error) => not_started(name, make, &error),
+        }
+    }
+}
+
+fn start(make: Implementation, datanodes: usize) -> anyhow::Result<Arc<Mutex<Cluster>>> {
+    let spec = ClusterSpec::new(make, make).datanodes(datanodes).set("dfs.replication", datanodes.min(3));
+    Ok(Arc::new(Mutex::new(spec.start()?)))
+}
+
+/// Returns the cluster that tests of this program share, because the start of two JVMs takes ten seconds of CPU time. Its
+/// processes and directories end with this program.
+fn shared(make: Implementation) -> Result<Arc<Mutex<Cluster>>, &'static anyhow::Error> {
+    type Started = OnceLock<anyhow::Result<Arc<Mutex<Cluster>>>>;
+    static APACHES: Started = OnceLock::new();
+    static HEARTHS: Started = OnceLock::new();
+    let started = match make {
+        Implementation::Apache => &APACHES,
+        Implementation::Hearth => &HEARTHS,
+    };
+    started.get_or_init(|| start(make, 1)).as_ref().map(Arc::clone)
+}
+
+/// Apache's servers may be missing here. Hearth's must start.
+fn not_started(name: &str, make: Implementation, error: &anyhow::Error) {
+    match make {
+        Implementation::Apache => skip_or_fail(name, error),
+        Implementation::Hearth => panic!("{name}: {error:#}"),
+    }
+}
+
+fn run<F>(
+    name: &str,
+    make: Implementation,
+    cluster: &Arc<Mutex<Cluster>>,
+    test: &impl Fn(FileSystem, Arc<Mutex<Cluster>>) -> F,
+) where
+    F: Future<Output = Outcome>,
+{
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let fs = client(&cluster.lock().unwrap());
+    runtime.block_on(async {
+        if let Err(error) = test(fs, Arc::clone(cluster)).await {
+            // A cluster prints this when it is dropped, which a shared one is not.
+            eprintln!("{}", cluster.lock().unwrap().log_tails());
+            panic!("{name} on {make:?}: {error:?}");
+        }
+    });
 }
 
 fn client(cluster: &Cluster) -> FileSystem {
@@ -67,7 +112,7 @@ async fn read(fs: &FileSystem, path: &str) -> anyhow::Result<Vec<u8>> {
 
 #[test]
 fn files_of_odd_lengths_round_trip() {
-    on_clusters("lengths", 1, |fs, _cluster| async move {
+    on_clusters("lengths", |fs, _cluster| async move {
         let block = 1 << 20;
         let lengths = [0usize, 1, 511, 512, 513, 65536, block - 1, block, block + 1, 3 * block + 777];
         for (seed, length) in lengths.into_iter().enumerate() {
@@ -91,7 +136,7 @@ fn files_of_odd_lengths_round_trip() {
 
 #[test]
 fn reader_never_returns_bytes_of_a_replacing_file() {
-    on_clusters("taken paths", 1, |_, cluster| async move {
+    on_clusters("taken paths", |_, cluster| async move {
         let block = 1 << 20;
         // Only the first block is known from the call that opened the file.
         let conf = Configuration::load_dir(cluster.lock().unwrap().conf(), Environment::empty())?
@@ -124,7 +169,7 @@ fn reader_never_returns_bytes_of_a_replacing_file() {
 
 #[test]
 fn flushed_bytes_are_visible_before_close() {
-    on_clusters("flush", 1, |fs, _cluster| async move {
+    on_clusters("flush", |fs, _cluster| async move {
         let content = Content::new(3);
         let mut writer = fs.create("/flushed", CreateOptions::default()).await?;
         let mut length = 0;
@@ -153,7 +198,7 @@ fn flushed_bytes_are_visible_before_close() {
 
 #[test]
 fn appends_continue_blocks_and_chunks() {
-    on_clusters("append", 1, |fs, _cluster| async move {
+    on_clusters("append", |fs, _cluster| async move {
         let content = Content::new(5);
         let mut length = 100;
         write(&fs, "/appended", content, length).await?;
@@ -174,7 +219,7 @@ fn appends_continue_blocks_and_chunks() {
 
 #[test]
 fn names_are_created_listed_renamed_and_removed() {
-    on_clusters("names", 1, |fs, _cluster| async move {
+    on_clusters("names", |fs, _cluster| async move {
         fs.mkdirs_with("/d/e", MkdirsOptions { permission: Some(FsPermission(0o775)), ..Default::default() }).await?;
         anyhow::ensure!(fs.status("/d/e").await?.permission == FsPermission(0o755));
         for index in 0..12 {
@@ -218,7 +263,7 @@ fn names_are_created_listed_renamed_and_removed() {
 
 #[test]
 fn files_are_truncated_concatenated_and_checksummed() {
-    on_clusters("cut", 1, |fs, _cluster| async move {
+    on_clusters("cut", |fs, _cluster| async move {
         let content = Content::new(8);
         write(&fs, "/cut/a", content, 3_000_000).await?;
         let done = fs.truncate("/cut/a", 1 << 20).await?;
@@ -247,7 +292,7 @@ fn files_are_truncated_concatenated_and_checksummed() {
 
 #[test]
 fn many_readers_share_a_file() {
-    on_clusters("positioned", 1, |fs, _cluster| async move {
+    on_clusters("positioned", |fs, _cluster| async move {
         let content = Content::new(9);
         write(&fs, "/shared", content, 5 << 20).await?;
         let reader = fs.open("/shared").await?;
@@ -279,9 +324,10 @@ fn many_readers_share_a_file() {
     });
 }
 
+/// Not on a shared cluster, because of the safe mode.
 #[test]
 fn the_cluster_reports_itself() {
-    on_clusters("report", 1, |fs, _cluster| async move {
+    on_own_clusters("report", 1, |fs, _cluster| async move {
         let live = fs.datanodes(DatanodeReportKind::Live).await?;
         anyhow::ensure!(live.len() == 1 && live[0].capacity > 0, "{live:?}");
         let usage = fs.usage().await?;
@@ -300,7 +346,7 @@ fn the_cluster_reports_itself() {
 
 #[test]
 fn killed_pipeline_datanode_is_replaced_without_loss() {
-    on_clusters("recovery", 5, |fs, cluster| async move {
+    on_own_clusters("recovery", 5, |fs, cluster| async move {
         let content = Content::new(11);
         let mut writer = fs.create("/survivor", CreateOptions::default()).await?;
         writer.write(&content.bytes(0, 300_000)).await?;
@@ -528,7 +574,7 @@ fn blocks_after_hsync_are_synced_when_complete() {
 /// Reads data beyond the prefetched blocks and beyond the length that the first flush reported to the namenode.
 #[test]
 fn open_block_is_readable_to_visible_length() {
-    on_clusters("open blocks", 1, |writing, cluster| async move {
+    on_clusters("open blocks", |writing, cluster| async move {
         let (content, block) = (Content::new(28), 1u64 << 20);
         let conf = Configuration::load_dir(cluster.lock().unwrap().conf(), Environment::empty())?
             .with("dfs.client.read.prefetch.size", "1");

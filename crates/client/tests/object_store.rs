@@ -1,5 +1,6 @@
 //! The adapter to the crate object_store: that crate's own suite, and what is special about HDFS.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,20 +23,33 @@ fn client(cluster: &Cluster) -> FileSystem {
     builder.block_size(BLOCK as u64).build().unwrap()
 }
 
-/// Runs `test` on a store of each kind of cluster.
+/// Returns the cluster that the tests of this program share, because the start of two JVMs takes ten seconds of CPU time.
+/// Its processes and directories end with this program.
+fn shared(make: Implementation) -> Result<&'static Cluster, &'static anyhow::Error> {
+    static APACHES: OnceLock<anyhow::Result<Cluster>> = OnceLock::new();
+    static HEARTHS: OnceLock<anyhow::Result<Cluster>> = OnceLock::new();
+    let started = match make {
+        Implementation::Apache => &APACHES,
+        Implementation::Hearth => &HEARTHS,
+    };
+    started.get_or_init(|| ClusterSpec::new(make, make).set("dfs.replication", 1).start()).as_ref()
+}
+
+/// Runs `test` on a store of each kind of cluster. Each test has paths of its own.
 fn on_clusters<F: Future<Output = Outcome>>(test: impl Fn(HdfsObjectStore) -> F) {
     for make in [Implementation::Hearth, Implementation::Apache] {
-        let cluster = match ClusterSpec::new(make, make).set("dfs.replication", 1).start() {
+        let cluster = match shared(make) {
             Ok(cluster) => cluster,
             Err(error) if make == Implementation::Apache => {
-                skip_or_fail("object stores on Apache's servers", &error);
+                skip_or_fail("object stores on Apache's servers", error);
                 continue;
             }
             Err(error) => panic!("{error:#}"),
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let outcome = runtime.block_on(test(HdfsObjectStore::new(client(&cluster))));
-        outcome.unwrap_or_else(|error| panic!("{make:?}: {error:?}"));
+        let outcome = runtime.block_on(test(HdfsObjectStore::new(client(cluster))));
+        // A cluster prints its logs when it is dropped, which a shared one is not.
+        outcome.unwrap_or_else(|error| panic!("{make:?}: {error:?}\n{}", cluster.log_tails()));
     }
 }
 
@@ -116,13 +130,13 @@ fn objects_are_files_of_hdfs() {
 #[test]
 fn readers_see_whole_objects_only() {
     on_clusters(|store| async move {
-        let fs = store.file_system().clone();
+        let (store, fs) = (store.clone().with_root("/readers"), store.file_system().clone());
         let location = Path::from("atomic/object");
         store.put(&location, "old".into()).await?;
         let mut upload = store.put_multipart(&location).await?;
         upload.put_part(PutPayload::from(vec![b'n'; 2 * BLOCK])).await?;
         anyhow::ensure!(store.get(&location).await?.bytes().await? == "old");
-        anyhow::ensure!(names(&fs, "/atomic").await?.len() == 2);
+        anyhow::ensure!(names(&fs, "/readers/atomic").await?.len() == 2);
         anyhow::ensure!(store.list(None).try_collect::<Vec<_>>().await?.len() == 1);
         // A reader keeps the bytes of the object that it opened.
         let open = store.get(&location).await?;
@@ -140,7 +154,7 @@ fn readers_see_whole_objects_only() {
         let dropped = Path::from("atomic/dropped");
         let put = store.put(&dropped, large.into());
         let _ = tokio::time::timeout(Duration::from_millis(5), put).await;
-        let is_clean = async || match names(&fs, "/atomic").await {
+        let is_clean = async || match names(&fs, "/readers/atomic").await {
             Ok(left) if left.iter().any(|name| name.starts_with('.')) => None,
             outcome => Some(outcome),
         };

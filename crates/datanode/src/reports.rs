@@ -170,7 +170,7 @@ impl PendingReports {
         self.wake.notified().await;
     }
 
-    /// Wakes the sender without an event, at an administrator's request.
+    /// Wakes the sender without a new event: at an administrator's request, or after a failed call.
     pub fn flush(&self) {
         self.wake.notify_one();
     }

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -227,6 +227,25 @@ async fn read_depth_is_negotiated() {
         pair.far.read(reads.collect(), LONG).await.unwrap();
         assert!(content(local.memory()).iter().all(|byte| *byte == 7), "{ours} and {theirs}");
     }
+}
+
+/// The connection manager chooses among its own ports. Over iWARP a TCP socket may have the chosen port: connections and
+/// listeners then take another one.
+#[tokio::test]
+async fn ports_of_tcp_sockets_are_avoided() {
+    const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+    let Some(rdma) = rdma("ports in use").filter(|rdma| in_virtual_machine() && rdma.is_iwarp()) else { return };
+    let usual = std::fs::read_to_string(RANGE).unwrap();
+    std::fs::write(RANGE, "50000 50255").unwrap();
+    // Each choice is random: one of eight is in use.
+    let in_use: Vec<TcpListener> =
+        (50_000..50_256).step_by(8).map(|port| TcpListener::bind((rdma.address(), port)).unwrap()).collect();
+    for _ in 0..24 {
+        let pair = pair(&rdma, Limits::default(), Limits::default()).await;
+        drop((pair.near, pair.far));
+    }
+    drop(in_use);
+    std::fs::write(RANGE, usual).unwrap();
 }
 
 /// Runs the remote end as a separate process. Prints its address, accepts one connection, sends the location of its

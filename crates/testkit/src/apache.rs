@@ -74,7 +74,9 @@ impl Apache {
     /// Finds the jars. Error of kind [`crate::Missing`] if they were not fetched. JVMs start with options for a fast
     /// start, which suits tests; measurements use [`Apache::for_measuring`].
     pub fn find() -> Result<Self> {
-        let options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"];
+        // Without its file of counters in the directory for temporary files: a JVM stops where it writes to that file
+        // while a busy disk writes it back.
+        let options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:-UsePerfData"];
         let options = options.map(str::to_owned).to_vec();
         let lib = apache_lib(APACHE_VERSION)?;
         let archive = ClassArchive::find(&lib);

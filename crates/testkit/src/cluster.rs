@@ -177,12 +177,16 @@ impl ClusterSpec {
         self
     }
 
+    /// Settings with which JVMs that have Hearth's jar read whole files by Hearth's client.
+    pub const HEARTH_FILE_SYSTEM: [(&'static str, &'static str); 3] = [
+        ("dfs.client.replica.accessor.builder.classes", ""),
+        ("fs.hdfs.impl", "io.hearth.hdfs.HearthFileSystem"),
+        ("fs.AbstractFileSystem.hdfs.impl", "io.hearth.hdfs.HearthHdfs"),
+    ];
+
     /// Like [`ClusterSpec::hearth_jar`], but JVMs read whole files by Hearth's client.
     pub fn hearth_file_system(self) -> Self {
-        self.hearth_jar()
-            .set("dfs.client.replica.accessor.builder.classes", "")
-            .set("fs.hdfs.impl", "io.hearth.hdfs.HearthFileSystem")
-            .set("fs.AbstractFileSystem.hdfs.impl", "io.hearth.hdfs.HearthHdfs")
+        Self::HEARTH_FILE_SYSTEM.into_iter().fold(self.hearth_jar(), |spec, (key, value)| spec.set(key, value))
     }
 
     /// Address of this machine that all daemons listen on, except for the NameNode's web pages; 127.0.0.1 by default.

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use hearth_testkit::{Cluster, ClusterSpec, Driver, Missing, skip_or_fail};
-use serde_json::Value;
+use hearth_testkit::{Cluster, ClusterSpec, Driver, Missing, ToolOutput, skip_or_fail};
+use serde_json::{Value, json};
 
 /// Number of warnings of each server that are shown with a failed check.
 const WARNINGS: usize = 6;
@@ -69,6 +69,19 @@ impl Session<'_> {
     pub fn dfs(&self, arguments: &[&str]) -> Result<String> {
         let output = self.cluster.apache()?.fs(self.cluster.conf(), arguments)?;
         output.success().with_context(|| format!("hdfs dfs {}", arguments.join(" ")))
+    }
+
+    /// Runs one of Apache's command-line tools in the shared JVM. A JVM of its own would take a second of CPU time.
+    ///
+    /// `arguments`: without generic options such as `-D`. Those are parsed outside of the tool's class, and a shared JVM
+    /// would ignore most of them, because it reuses its file systems.
+    pub fn tool<A: AsRef<str>>(&mut self, class: &str, arguments: &[A]) -> Result<ToolOutput> {
+        let arguments: Vec<&str> = arguments.iter().map(AsRef::as_ref).collect();
+        let answer = self.java()?.call("tool", json!({"class": class, "arguments": arguments}))?;
+        let text = |part: &str| answer[part].as_str().unwrap_or_default().to_owned();
+        // The exit code of a process has eight bits: Java's -1 is 255.
+        let code = answer["code"].as_i64().with_context(|| format!("no exit code: {answer}"))? & 0xff;
+        Ok(ToolOutput { code: i32::try_from(code)?, stdout: text("out"), stderr: text("err") })
     }
 
     /// Returns a local directory for this cluster's checks.

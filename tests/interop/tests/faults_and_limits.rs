@@ -40,7 +40,7 @@ const GROWTH_MAX: u64 = 64 * MIB;
 /// Timeout of the close of a file whose block is on no DataNode any more.
 const CLOSED_WITHIN: Duration = Duration::from_secs(60);
 
-const SMALL_FILES: u64 = 30_000;
+const SMALL_FILES: u64 = 15_000;
 /// The same with `--cluster`.
 const SMALL_FILES_SLOW: u64 = 100_000;
 const SMALL_FILE_BYTES: u64 = 100;

@@ -3,6 +3,9 @@
 //!
 //! The suites named `java` give the client single blocks (`LocalReplicaAccessorBuilder`). Those named `java_files` let it read
 //! whole files by Hearth's client (`HearthFileSystem`).
+//!
+//! All checks run with Hearth's NameNode. With Apache's NameNode, which adds block tokens, the checks run that depend on what
+//! a NameNode sends. `cargo xtask test --cluster` runs all checks there, too, and without tokens.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -12,7 +15,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use hearth_interop::{Check, Session, Suite, run};
+use hearth_interop::{Check, Session, Suite, run, slow};
 use hearth_testkit::{
     Apache, ClusterSpec, Content, Driver, DriverError, Implementation, files_below, get_text, hearth_jar, sha256_hex,
     wait_until,
@@ -39,12 +42,25 @@ const CHECKS: &[Check] = &[
     ("library_is_kept_in_the_configured_directory", kept_library),
 ];
 
+/// Checks of [`CHECKS`] that depend on block tokens or on the NameNode's answers. The others depend on the JVM.
+const TOKEN_CHECKS: &[Check] = &[
+    ("every_byte_comes_from_memory", from_memory),
+    ("positioned_reads_share_one_mapping", one_mapping),
+    ("changed_file_is_read_with_new_content", changes),
+    ("file_being_written_is_read_another_way", being_written),
+    ("a_killed_datanode_comes_back", killed),
+];
+
 const MEMORY_CHECKS: &[Check] = &[("files_larger_than_memory_are_read_correctly", evicted)];
 
 const SPOILED_CHECKS: &[Check] = &[("corrupt_replica_is_never_returned", spoiled)];
 
-const APACHE_CHECKS: &[Check] =
-    &[("apaches_datanodes_are_read_as_without_the_jar", as_without), ("required_path_fails_with_the_reason", required)];
+const APACHE_CHECKS: &[Check] = &[
+    ("apaches_datanodes_are_read_as_without_the_jar", as_without),
+    ("required_path_fails_with_the_reason", required),
+    ("files_on_apaches_datanodes_are_read_as_without_the_jar", files_as_without),
+    ("required_client_fails_with_the_reason", required_client),
+];
 
 /// Checks of streams that Hearth's client reads.
 const FILE_CHECKS: &[Check] = &[
@@ -76,9 +92,15 @@ const REMOTE_CHECKS: &[Check] = &[
     ("one_of_two_datanodes_is_killed", one_killed),
 ];
 
-const FILE_APACHE_CHECKS: &[Check] = &[
-    ("apaches_datanodes_are_read_as_without_the_jar", files_as_without),
-    ("required_client_fails_with_the_reason", required_client),
+/// Checks of [`FILE_CHECKS`] that depend on block tokens or on the NameNode's answers.
+const FILE_TOKEN_CHECKS: &[Check] = &[
+    ("every_byte_comes_from_memory", from_memory),
+    ("positioned_reads_share_one_mapping", one_mapping),
+    ("changed_file_is_read_with_new_content", changes),
+    ("file_being_written_is_read_to_its_visible_length", growing),
+    ("a_killed_datanode_comes_back", killed),
+    ("many_files_are_read_by_one_call", bulk),
+    ("users_and_closed_file_systems_are_kept_apart", users),
 ];
 
 fn main() -> ExitCode {
@@ -92,11 +114,7 @@ fn main() -> ExitCode {
             .set("dfs.domain.socket.disable.interval.seconds", 1)
             .set("log4j.logger.io.hearth", "DEBUG")
     };
-    let clusters = vec![
-        of(Hearth, Hearth),
-        of(Apache, Hearth),
-        of(Apache, Hearth).labelled("tokens").set("dfs.block.access.token.enable", true),
-    ];
+    let with_tokens = |spec: ClusterSpec| spec.labelled("tokens").set("dfs.block.access.token.enable", true);
     let short_of_memory = of(Hearth, Hearth)
         .labelled("16MiB")
         .set("hearth.memory.limit", 16 << 20)
@@ -107,11 +125,13 @@ fn main() -> ExitCode {
         .set("dfs.client.retry.window.base", 10)
         .set("hearth.memory.flush.delay", 1);
     let files = |namenode, datanode| of(namenode, datanode).hearth_file_system();
-    let file_clusters = vec![
-        files(Hearth, Hearth),
-        files(Apache, Hearth),
-        files(Apache, Hearth).labelled("tokens").set("dfs.block.access.token.enable", true),
-    ];
+    // The clusters on which all checks run, and those on which some do.
+    let split = |ours: ClusterSpec, apaches: ClusterSpec| {
+        let tokens = with_tokens(apaches.clone());
+        if slow() { (vec![ours, apaches, tokens], Vec::new()) } else { (vec![ours], vec![tokens]) }
+    };
+    let (clusters, token_clusters) = split(of(Hearth, Hearth), of(Apache, Hearth));
+    let (file_clusters, file_token_clusters) = split(files(Hearth, Hearth), files(Apache, Hearth));
     let files_short_of_memory = short_of_memory.clone().hearth_file_system();
     let files_unscanned = unscanned.clone().hearth_file_system();
     let remote = |label, paths: &str| {
@@ -125,11 +145,12 @@ fn main() -> ExitCode {
     let remote_clusters = vec![remote("packets", "packets"), remote("one-sided", "one-sided,packets")];
     run(&[
         Suite { name: "java_files", clusters: file_clusters, checks: FILE_CHECKS },
+        Suite { name: "java_files", clusters: file_token_clusters, checks: FILE_TOKEN_CHECKS },
         Suite { name: "java_files", clusters: remote_clusters, checks: REMOTE_CHECKS },
         Suite { name: "java_files", clusters: vec![files_short_of_memory], checks: MEMORY_CHECKS },
         Suite { name: "java_files", clusters: vec![files_unscanned], checks: SPOILED_CHECKS },
-        Suite { name: "java_files", clusters: vec![files(Apache, Apache)], checks: FILE_APACHE_CHECKS },
         Suite { name: "java", clusters, checks: CHECKS },
+        Suite { name: "java", clusters: token_clusters, checks: TOKEN_CHECKS },
         Suite { name: "java", clusters: vec![short_of_memory], checks: MEMORY_CHECKS },
         Suite { name: "java", clusters: vec![unscanned], checks: SPOILED_CHECKS },
         Suite { name: "java", clusters: vec![of(Apache, Apache)], checks: APACHE_CHECKS },
@@ -723,7 +744,7 @@ fn one_killed(session: &mut Session) -> Result<()> {
 
 fn files_as_without(session: &mut Session) -> Result<()> {
     let apache = session.cluster.apache()?.clone();
-    let (mut java, log) = logged(session, &apache, "files-stock", &[])?;
+    let (mut java, log) = logged(session, &apache, "files-stock", &ClusterSpec::HEARTH_FILE_SYSTEM)?;
     for (seed, length) in (1..).zip(SIZES) {
         let path = format!("/files-stock-{length}");
         store(&mut java, &path, seed, length)?;
@@ -739,6 +760,8 @@ fn files_as_without(session: &mut Session) -> Result<()> {
 fn required_client(session: &mut Session) -> Result<()> {
     let apache = session.cluster.apache()?.clone();
     store(session.java()?, "/required-client", 1, 1000)?;
-    let (mut java, _) = logged(session, &apache, "required-client", &[("hearth.java.required", "true")])?;
+    let mut changes = ClusterSpec::HEARTH_FILE_SYSTEM.to_vec();
+    changes.push(("hearth.java.required", "true"));
+    let (mut java, _) = logged(session, &apache, "required-client", &changes)?;
     refused_client(&mut java, "/required-client", "no DataNode with the first block")
 }

@@ -220,6 +220,8 @@ fn valgrind(session: &mut Session) -> Result<()> {
     command.args([
         "valgrind",
         "--quiet",
+        // They would only name more functions in an error, and reading them takes long.
+        "--read-inline-info=no",
         "--error-exitcode=9",
         "--leak-check=full",
         "--errors-for-leak-kinds=definite",

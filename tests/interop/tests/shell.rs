@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Output};
 
 use anyhow::{Context, Result, bail, ensure};
 use hearth_interop::{Check, Session, Suite, program_said, run, slow, tool_said};
-use hearth_testkit::{ClusterSpec, Implementation, hearth_program};
+use hearth_testkit::{ClusterSpec, Implementation, ToolOutput, hearth_program};
 use serde_json::Value;
 
 const CHECKS: &[Check] = &[
@@ -88,11 +88,9 @@ const LINES: &[&str] = &[
 ];
 
 fn acls_and_attributes(session: &mut Session) -> Result<()> {
-    let (conf, apache) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
     for directory in DIRECTORIES {
-        let (sub, file) = (format!("{directory}/sub"), format!("{directory}/file"));
-        apache.fs(&conf, ["-mkdir", "-p", &sub])?.success()?;
-        apache.fs(&conf, ["-touchz", &file])?.success()?;
+        done(session, &["-mkdir", "-p", &format!("{directory}/sub")])?;
+        done(session, &["-touchz", &format!("{directory}/file")])?;
     }
     said_alike(session, LINES)
 }
@@ -202,10 +200,10 @@ const TRASH_LINES: &[&str] = &[
 ];
 
 fn trash(session: &mut Session) -> Result<()> {
-    let (conf, apache) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
+    let conf = session.cluster.conf().to_owned();
     for line in TRASH_LINES {
         // Apache's shell prints the trash location in its log, so only the exit codes are compared.
-        let theirs = apache.fs(&conf, words(line, DIRECTORIES[0]))?.code;
+        let theirs = apaches(session, &words(line, DIRECTORIES[0]))?.code;
         let ours = hearth(&conf, words(line, DIRECTORIES[1]))?;
         ensure!(theirs == 0 && ours.status.success(), "{line}: Apache: {theirs}, Hearth: {ours:?}");
     }
@@ -222,7 +220,7 @@ fn trash(session: &mut Session) -> Result<()> {
         format!("{ours}{digits}/file"),
         format!("{ours}{digits}/sub/file"),
     ] {
-        apache.fs(&conf, ["-test", "-f", &path])?.success().with_context(|| format!("{path} in the trash"))?;
+        done(session, &["-test", "-f", &path]).with_context(|| format!("{path} in the trash"))?;
     }
     Ok(())
 }
@@ -242,11 +240,10 @@ const OWN_SNAPSHOT_LINES: &[&str] = &[
 ];
 
 fn own_snapshots(session: &mut Session) -> Result<()> {
-    let (conf, apache) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
     for directory in DIRECTORIES {
-        apache.fs(&conf, ["-mkdir", "-p", directory])?.success()?;
-        apache.fs(&conf, ["-touchz", &format!("{directory}/file")])?.success()?;
-        apache.dfsadmin(&conf, ["-allowSnapshot", directory])?.success()?;
+        done(session, &["-mkdir", "-p", directory])?;
+        done(session, &["-touchz", &format!("{directory}/file")])?;
+        session.tool(DFS_ADMIN, &["-allowSnapshot", directory])?.success()?;
     }
     said_alike(session, OWN_SNAPSHOT_LINES)
 }
@@ -269,15 +266,14 @@ const COUNT_LINES: &[&str] = &[
 ];
 
 fn counts(session: &mut Session) -> Result<()> {
-    let (conf, apache) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
     let local = session.local("counts")?.join("bytes");
     std::fs::write(&local, vec![7; 5000])?;
     let local = local.to_str().context("a path of text")?.to_owned();
     for directory in DIRECTORIES {
-        apache.fs(&conf, ["-rm", "-r", "-f", "-skipTrash", directory])?;
-        apache.fs(&conf, ["-mkdir", "-p", &format!("{directory}/sub")])?.success()?;
+        session.tool(FS_SHELL, &["-rm", "-r", "-f", "-skipTrash", directory])?;
+        done(session, &["-mkdir", "-p", &format!("{directory}/sub")])?;
         for name in ["file", "sub/gone"] {
-            apache.fs(&conf, ["-put", &local, &format!("{directory}/{name}")])?.success()?;
+            done(session, &["-put", &local, &format!("{directory}/{name}")])?;
         }
         for arguments in [
             &["-allowSnapshot", directory][..],
@@ -285,10 +281,10 @@ fn counts(session: &mut Session) -> Result<()> {
             &["-setSpaceQuota", "64m", directory],
             &["-setSpaceQuota", "32m", "-storageType", "DISK", directory],
         ] {
-            apache.dfsadmin(&conf, arguments)?.success()?;
+            session.tool(DFS_ADMIN, arguments)?.success()?;
         }
-        apache.fs(&conf, ["-createSnapshot", directory, "one"])?.success()?;
-        apache.fs(&conf, ["-rm", "-skipTrash", &format!("{directory}/sub/gone")])?.success()?;
+        done(session, &["-createSnapshot", directory, "one"])?;
+        done(session, &["-rm", "-skipTrash", &format!("{directory}/sub/gone")])?;
     }
     said_alike(session, COUNT_LINES)
 }
@@ -301,23 +297,36 @@ const CHECKSUM_LINES: &[&str] = &[
 ];
 
 fn checksums(session: &mut Session) -> Result<()> {
-    let (conf, apache) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
     let local = session.local("checksums")?.join("bytes");
     std::fs::write(&local, (0..2_600_001_u32).map(|at| (at >> 5) as u8).collect::<Vec<_>>())?;
     let local = local.to_str().context("a path of text")?.to_owned();
     for directory in DIRECTORIES.map(|directory| format!("{directory}/sums")) {
-        apache.fs(&conf, ["-mkdir", "-p", &directory])?.success()?;
-        apache
-            .fs(&conf, ["-D", "dfs.blocksize=1048576", "-put", &local, &format!("{directory}/several")])?
-            .success()?;
-        apache.fs(&conf, ["-put", &local, &format!("{directory}/one")])?.success()?;
-        apache.fs(&conf, ["-touchz", &format!("{directory}/none")])?.success()?;
+        done(session, &["-mkdir", "-p", &directory])?;
+        session.dfs(&["-D", "dfs.blocksize=1048576", "-put", &local, &format!("{directory}/several")])?;
+        done(session, &["-put", &local, &format!("{directory}/one")])?;
+        done(session, &["-touchz", &format!("{directory}/none")])?;
     }
     said_alike(session, CHECKSUM_LINES)
 }
 
 fn words(line: &str, directory: &str) -> Vec<String> {
     line.split(' ').map(|word| word.replace("DIR", directory)).collect()
+}
+
+const FS_SHELL: &str = "org.apache.hadoop.fs.FsShell";
+const DFS_ADMIN: &str = "org.apache.hadoop.hdfs.tools.DFSAdmin";
+
+/// Runs `hdfs dfs WORDS`, in the shared JVM unless they begin with a generic option.
+fn apaches(session: &mut Session, words: &[String]) -> Result<ToolOutput> {
+    match words.first().map(String::as_str) {
+        Some("-D" | "-fs") => session.cluster.apache()?.fs(session.cluster.conf(), words),
+        _ => session.tool(FS_SHELL, words),
+    }
+}
+
+/// Runs `hdfs dfs WORDS` in the shared JVM. It must succeed. Returns its standard output.
+fn done(session: &mut Session, words: &[&str]) -> Result<String> {
+    session.tool(FS_SHELL, words)?.success().with_context(|| format!("hdfs dfs {}", words.join(" ")))
 }
 
 /// Runs `hearth fs ARGUMENTS`.
@@ -335,10 +344,10 @@ fn said_alike_of(session: &mut Session, local: &Path, lines: &[&str]) -> Result<
 
 /// Compares output, error message and exit code of each line by `hdfs dfs` and by `hearth fs`.
 fn said_alike(session: &mut Session, lines: &[&str]) -> Result<()> {
-    let (conf, apache) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
+    let conf = session.cluster.conf().to_owned();
     let mut failures = Vec::new();
     for line in lines {
-        let theirs = apache.fs(&conf, words(line, DIRECTORIES[0]))?;
+        let theirs = apaches(session, &words(line, DIRECTORIES[0]))?;
         let ours = hearth(&conf, words(line, DIRECTORIES[1]))?;
         let said = |stdout: &str, stderr: &str, directory: &str| {
             // Skips log lines and the list of all commands.
@@ -397,16 +406,16 @@ const FSCK_LINES: &[&str] = &[
 fn fsck(session: &mut Session) -> Result<()> {
     // `-expunge -fs` has changed the default file system of the shared JVM.
     session.end_java();
-    let (conf, apache) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
+    let conf = session.cluster.conf().to_owned();
     let local = session.local("fsck")?;
     std::fs::write(local.join("bytes"), [7; 5000])?;
     let (file, local) = (local.join("bytes"), local.to_str().context("a path of text")?.to_owned());
-    apache.fs(&conf, ["-mkdir", "-p", "/fsck/sub"])?.success()?;
+    done(session, &["-mkdir", "-p", "/fsck/sub"])?;
     for name in ["one", "sub/two"] {
-        apache.fs(&conf, ["-put", file.to_str().context("text")?, &format!("/fsck/{name}")])?.success()?;
+        done(session, &["-put", file.to_str().context("text")?, &format!("/fsck/{name}")])?;
     }
-    apache.dfsadmin(&conf, ["-allowSnapshot", "/fsck"])?.success()?;
-    apache.fs(&conf, ["-createSnapshot", "/fsck", "one"])?.success()?;
+    session.tool(DFS_ADMIN, &["-allowSnapshot", "/fsck"])?.success()?;
+    done(session, &["-createSnapshot", "/fsck", "one"])?;
     let mut differing = Vec::new();
     for line in FSCK_LINES {
         let arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
@@ -474,21 +483,18 @@ const SNAPSHOT_LINES: &[&str] = &[
 const SNAPSHOTS_SAID: &str = include_str!("shell/snapshots.txt");
 
 fn snapshots(session: &mut Session) -> Result<()> {
-    let conf = session.cluster.conf().to_owned();
     let mut said = String::new();
     for line in SNAPSHOT_LINES {
-        let apache = session.cluster.apache()?;
         let (command, arguments) = line.split_once(' ').unwrap_or((line, ""));
-        let arguments = arguments.split(' ').filter(|word| !word.is_empty());
-        let output = match command {
-            "dfs" => apache.fs(&conf, arguments)?,
-            "dfsadmin" => apache.dfsadmin(&conf, arguments)?,
-            "lsSnapshottableDir" => {
-                apache.run(&conf, "org.apache.hadoop.hdfs.tools.snapshot.LsSnapshottableDir", arguments)?
-            }
-            "lsSnapshot" => apache.run(&conf, "org.apache.hadoop.hdfs.tools.snapshot.LsSnapshot", arguments)?,
-            _ => apache.run(&conf, "org.apache.hadoop.hdfs.tools.snapshot.SnapshotDiff", arguments)?,
+        let arguments: Vec<&str> = arguments.split(' ').filter(|word| !word.is_empty()).collect();
+        let class = match command {
+            "dfs" => FS_SHELL,
+            "dfsadmin" => DFS_ADMIN,
+            "lsSnapshottableDir" => "org.apache.hadoop.hdfs.tools.snapshot.LsSnapshottableDir",
+            "lsSnapshot" => "org.apache.hadoop.hdfs.tools.snapshot.LsSnapshot",
+            _ => "org.apache.hadoop.hdfs.tools.snapshot.SnapshotDiff",
         };
+        let output = session.tool(class, &arguments)?;
         said.push_str(&format!("$ {line}: {}\n", output.code));
         for text in output.stdout.lines().chain(output.stderr.lines()) {
             // Skips log lines and stack traces.

@@ -158,7 +158,7 @@ fn start_other(session: &mut Session, make: Implementation) -> Result<()> {
 }
 
 fn many(session: &mut Session, operation: &str, dir: &str, count: u64) -> Result<()> {
-    let mut java = session.another_java()?;
+    let java = session.java()?;
     let took =
         java.call(operation, json!({"dir": dir, "count": count, "length": SMALL, "seed": 0, "threads": THREADS}))?;
     println!("{operation} {count} in {dir}: {took}");
@@ -166,7 +166,7 @@ fn many(session: &mut Session, operation: &str, dir: &str, count: u64) -> Result
 }
 
 fn extend_some(session: &mut Session, dir: &str) -> Result<()> {
-    let mut java = session.another_java()?;
+    let java = session.java()?;
     for file in 0..SOME {
         let path = format!("{dir}/file-{file}");
         java.call("extend", json!({"path": path, "seed": 5, "length": 700}))?;
@@ -175,11 +175,11 @@ fn extend_some(session: &mut Session, dir: &str) -> Result<()> {
 }
 
 fn check_some(session: &mut Session, dir: &str, extended: usize) -> Result<()> {
-    let mut java = session.another_java()?;
+    let java = session.java()?;
     for file in 0..SOME {
         let mut parts = vec![(Content::new(file), SMALL)];
         parts.extend(std::iter::repeat_n((Content::new(5), 700), extended));
-        reads_as(&mut java, &format!("{dir}/file-{file}"), &parts)?;
+        reads_as(java, &format!("{dir}/file-{file}"), &parts)?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use hearth_interop::{Check, Session, Suite, run};
+use hearth_interop::{Check, Session, Suite, run, slow};
 use hearth_testkit::{ClusterSpec, Content, Implementation, files_below, hearth_program, wait_until};
 use serde_json::json;
 
@@ -28,7 +28,8 @@ fn main() -> ExitCode {
             .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 50)
             .set("dfs.client.block.write.locateFollowingBlock.retries", 10)
     };
-    let clusters = vec![spec(Apache, Apache), spec(Apache, Hearth), spec(Hearth, Hearth)];
+    let oracle = slow().then(|| spec(Apache, Apache));
+    let clusters = oracle.into_iter().chain([spec(Apache, Hearth), spec(Hearth, Hearth)]).collect();
     let unflushed = spec(Hearth, Hearth).set("hearth.memory.flush.delay", 3600).labelled("unflushed");
     run(&[
         Suite { name: "upgrade", clusters, checks: CHECKS },

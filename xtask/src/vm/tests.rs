@@ -45,7 +45,8 @@ pub fn prepare_behind() {
 }
 
 /// Returns what runs each of [`SUITES`]. The first waits for the machine's kernel and says what is missing.
-pub fn suites<'a>(must_be_whole: bool, filter: &'a [&'a str]) -> Result<Vec<test::Suite<'a>>> {
+/// `slow`: with the checks that take minutes.
+pub fn suites<'a>(must_be_whole: bool, filter: &'a [&'a str], slow: bool) -> Result<Vec<test::Suite<'a>>> {
     let mut suites: Vec<test::Suite> = Vec::new();
     let prepared = move |tally: &mut Tally, _: &str| {
         if let Err(error) = &*KERNEL {
@@ -58,7 +59,7 @@ pub fn suites<'a>(must_be_whole: bool, filter: &'a [&'a str]) -> Result<Vec<test
         let name = format!("{} {} over {}", suite.package, suite.target, suite.devices.kinds());
         let program = program(suite)?;
         let run = move |tally: &mut Tally, name: &str| match &*KERNEL {
-            Ok(kernel) => run_in(tally, name, kernel, suite, program, filter),
+            Ok(kernel) => run_in(tally, name, kernel, suite, program, filter, slow),
             Err(_) => Ok(()),
         };
         suites.push((name, Box::new(run)));
@@ -73,8 +74,14 @@ fn run_in(
     suite: &Suite,
     program: PathBuf,
     filter: &[&str],
+    slow: bool,
 ) -> Result<()> {
-    let mut command: Vec<OsString> = vec![program.into(), "--test-threads=1".into()];
+    let mut command: Vec<OsString> = Vec::new();
+    if slow {
+        command.extend(["env".to_owned(), format!("{}=1", test::SLOW_VARIABLE)].map(OsString::from));
+    }
+    command.push(program.into());
+    command.push("--test-threads=1".into());
     // libtest joins its filters by `or`.
     match filter {
         [] if suite.tests.is_empty() => {}

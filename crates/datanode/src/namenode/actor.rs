@@ -168,6 +168,9 @@ impl<'a> NamenodeSession<'a> {
                         _ => {
                             tracing::warn!(%error, "incremental block report failed");
                             tokio::time::sleep(RETRY).await;
+                            // Clients wait for these events to close their files. The next heartbeat may be seconds away.
+                            next_incremental = Instant::now();
+                            reports.flush();
                         }
                     }
                 }

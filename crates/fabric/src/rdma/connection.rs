@@ -42,6 +42,9 @@ const POLLED_BYTES_MAX: u64 = 256 << 10;
 /// Timeout of the first address resolution; it doubles with each retry.
 const RESOLVE_FIRST: Duration = Duration::from_millis(100);
 
+/// Maximum number of ports that are tried. See [`is_port_in_use`].
+pub(super) const PORTS_MAX: usize = 8;
+
 /// Names of the two completion queues of a connection.
 const SENDS: usize = 1;
 const RECEIVES: usize = 2;
@@ -77,8 +80,36 @@ async fn resolve_address(
     }
 }
 
+/// Returns true if the port that the connection manager has chosen is in use.
+///
+/// The connection manager chooses among its own ports. An iWARP network then opens the same port of TCP, which another
+/// socket of this machine may have. The connection manager does not know of it, and the next port is most likely free.
+pub(super) fn is_port_in_use(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable)
+}
+
 /// Connects to `peer`. If dropped early, it leaves nothing behind. The caller bounds the time.
 pub async fn connect(
+    domain: &RdmaDomain,
+    peer: SocketAddr,
+    private: &[u8],
+    limits: Limits,
+    busy_poll: Duration,
+    timeout: Duration,
+) -> Result<RdmaConnection, Error> {
+    let mut ports_left = PORTS_MAX;
+    loop {
+        ports_left -= 1;
+        match connect_from_new_port(domain, peer, private, limits, busy_poll, timeout).await {
+            Err(Error::Connect { source, .. }) if ports_left > 0 && is_port_in_use(&source) => {
+                tracing::debug!(%peer, error = %source, "the port is in use; connecting from another one");
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+async fn connect_from_new_port(
     domain: &RdmaDomain,
     peer: SocketAddr,
     private: &[u8],

@@ -25,9 +25,17 @@ pub struct RdmaListener {
 impl RdmaListener {
     pub fn new(device: &Arc<Device>, address: SocketAddr, busy_poll: Duration) -> io::Result<Self> {
         let events = Events::new(EventChannel::of(device)?)?;
-        let id = Id::new(events.channel())?;
-        id.bind(address)?;
-        id.listen(BACKLOG)?;
+        let mut ports_left = connection::PORTS_MAX;
+        let id = loop {
+            let id = Id::new(events.channel())?;
+            id.bind(address)?;
+            ports_left -= 1;
+            match id.listen(BACKLOG) {
+                Ok(()) => break id,
+                Err(error) if address.port() == 0 && ports_left > 0 && connection::is_port_in_use(&error) => {}
+                Err(error) => return Err(error),
+            }
+        };
         let address = id.local().unwrap_or(address);
         Ok(Self { events, address, busy_poll, _id: id })
     }

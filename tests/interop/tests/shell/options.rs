@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use hearth_interop::{Session, program_said, tool_said};
 use serde_json::Value;
 
-use super::{hearth, words};
+use super::{DFS_ADMIN, FS_SHELL, done, hearth, words};
 
 /// Directories of `hdfs dfs` and of `hearth fs`. Those of the other checks have quotas and snapshots.
 const OWN: [&str; 2] = ["/options-a", "/options-h"];
@@ -143,22 +143,21 @@ pub const CODE_LINES: &[&str] = &["-df -h /", "-expunge -immediate", "-expunge -
 const NOT_RUN: &[&str] = &["rm -safely", "rmr -safely", "tail -f"];
 
 pub fn options(session: &mut Session) -> Result<()> {
-    let (conf, apache) = (session.cluster.conf().to_owned(), session.cluster.apache()?);
     let local = session.local("options")?;
     for directory in OWN {
         let own = local.join(directory.trim_start_matches('/'));
         prepare(&own)?;
         let snapped = format!("{directory}/o/snap");
-        apache.fs(&conf, ["-rm", "-r", "-f", "-skipTrash", &format!("{directory}/o")])?;
-        apache.fs(&conf, ["-mkdir", "-p", &format!("{snapped}/below")])?.success()?;
+        session.tool(FS_SHELL, &["-rm", "-r", "-f", "-skipTrash", &format!("{directory}/o")])?;
+        done(session, &["-mkdir", "-p", &format!("{snapped}/below")])?;
         let one = own.join("one");
         for name in ["kept", "gone", "below/gone"] {
-            apache.fs(&conf, ["-put", one.to_str().context("text")?, &format!("{snapped}/{name}")])?.success()?;
+            done(session, &["-put", one.to_str().context("text")?, &format!("{snapped}/{name}")])?;
         }
-        apache.dfsadmin(&conf, ["-allowSnapshot", &snapped])?.success()?;
-        apache.fs(&conf, ["-createSnapshot", &snapped, "one"])?.success()?;
+        session.tool(DFS_ADMIN, &["-allowSnapshot", &snapped])?.success()?;
+        done(session, &["-createSnapshot", &snapped, "one"])?;
         for name in ["gone", "below/gone"] {
-            apache.fs(&conf, ["-rm", "-skipTrash", &format!("{snapped}/{name}")])?.success()?;
+            done(session, &["-rm", "-skipTrash", &format!("{snapped}/{name}")])?;
         }
     }
     let mut differing = Vec::new();
@@ -201,7 +200,7 @@ fn said(session: &mut Session, local: &Path, line: &str) -> Result<(Value, Value
     let conf = session.cluster.conf().to_owned();
     let text = local.to_str().context("a path of text")?;
     let line = line.replace("LOCALDIR", &format!("{text}DIR"));
-    let theirs = tool_said(session.java()?, "org.apache.hadoop.fs.FsShell", &words(&line, OWN[0]), text)?;
+    let theirs = tool_said(session.java()?, FS_SHELL, &words(&line, OWN[0]), text)?;
     let ours = program_said(&hearth(&conf, words(&line, OWN[1]))?, text);
     let of = |said: Value, directory: &str| -> Result<Value> {
         let said: Value = serde_json::from_str(&said.to_string().replace(directory, "DIR"))?;
@@ -229,8 +228,7 @@ fn rows(beside: &str) -> BTreeSet<(String, String)> {
 /// Checks that the page has every option of Apache's usage, and that a line compares each option that the page calls
 /// Apache's.
 pub fn told(session: &mut Session) -> Result<()> {
-    let conf = session.cluster.conf().to_owned();
-    let usage = session.cluster.apache()?.fs(&conf, ["-usage"])?.success()?;
+    let usage = done(session, &["-usage"])?;
     let (theirs, ours): (BTreeSet<_>, BTreeSet<_>) = (rows("as Apache's"), rows("ours"));
     let theirs: BTreeSet<_> = theirs.into_iter().chain(rows("differs")).collect();
     let mut commands = BTreeSet::new();
