@@ -84,6 +84,24 @@ fn units_have_the_limits_that_servers_need() {
     }
 }
 
+/// Several file systems of `hearth@NAME` run at once: each has its own files, sockets and configuration, and free ports.
+#[test]
+fn instances_share_nothing() {
+    let text = fs::read_to_string(packaging().join("files/systemd/hearth@.service")).unwrap();
+    let start = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    for words in [
+        "--dir /var/lib/hearth/up/%i ",
+        "--write-conf /run/hearth-%i ",
+        "-D dfs.domain.socket.path=/run/hearth-%i/dn_PORT ",
+        "--port 0 --http-port 0 ",
+    ] {
+        assert!(start.contains(words), "{words}: {start}");
+    }
+    // Last, so that the administrator's options count.
+    assert!(start.ends_with(" $HEARTH_UP_OPTIONS"), "{start}");
+    assert!(text.lines().any(|line| line == "RuntimeDirectory=hearth-%i"));
+}
+
 /// The scripts are those of POSIX's shell: packages run them with `sh`.
 #[test]
 fn shells_read_the_scripts() {

@@ -20,6 +20,12 @@ pub fn run(version: &str, packages: &Path, package: impl Fn(&str, &Path) -> Resu
         &[("debootstrap", "--version"), ("rpm", "--version"), ("ip", "-V")],
         &["debootstrap", "rpm", "iproute2"],
     )?;
+    // The program that writes the packages is outside of the workspace, and so are its tests.
+    let manifest = root().join("packaging/Cargo.toml");
+    let mut tests = run::cargo();
+    tests.args(["test", "--quiet", "--locked", "--manifest-path"]).arg(manifest);
+    run::run_or_fail(tests.arg("--target-dir").arg(target().join("packaging")))?;
+
     let work = target().join("package/check");
     let _ = std::fs::remove_dir_all(&work);
     let next = format!("{version}.1");

@@ -30,11 +30,11 @@ pub struct UpArguments {
     /// Write a core-site.xml and hdfs-site.xml for Hadoop clients to this directory.
     #[arg(long, value_name = "DIR")]
     write_conf: Option<PathBuf>,
-    /// Port of the NameNode's RPC; 0 picks a free one.
-    #[arg(long, default_value_t = 8020)]
+    /// Port of the NameNode's RPC; 0 picks a free one. The last of several counts.
+    #[arg(long, default_value_t = 8020, overrides_with = "port")]
     port: u16,
-    /// Port of the NameNode's web pages; 0 picks a free one.
-    #[arg(long, default_value_t = 9870)]
+    /// Port of the NameNode's web pages; 0 picks a free one. The last of several counts.
+    #[arg(long, default_value_t = 9870, overrides_with = "http_port")]
     http_port: u16,
     /// The tmpfs for the replicas in memory.
     #[arg(long, default_value = "/dev/shm")]
