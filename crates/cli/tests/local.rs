@@ -259,9 +259,16 @@ fn demo_fits_80_columns_and_its_commands_work() {
     for line in said.lines() {
         assert!(line.chars().count() <= 80 && !line.contains('\x1b'), "{line:?}");
     }
-    for part in
-        ["of varied content", "a random read of 4.0 KiB", "a view of all 64.0 MiB", "datanode1 killed", "memcpy, "]
-    {
+    for part in [
+        "of varied content",
+        "a random read of 4.0 KiB",
+        "a view of all 64.0 MiB",
+        "datanode1 killed",
+        "to plain copy",
+        "to limit",
+        "Plain copies: 3 x cp ",
+        "Limits: 3 x memcpy ",
+    ] {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert_eq!(fs::read_dir(memory.path()).unwrap().count(), 0);
@@ -320,6 +327,18 @@ fn refused_connection_is_shown_at_once_on_a_terminal_only() {
     for part in [notice.as_str(), "hearth: `hearth up` starts a file system here", "ls: "] {
         assert_eq!(shown.matches(part).count(), 1, "{part}: {shown}");
     }
+
+    // By default it tries for ten seconds. The notice does not wait for the end.
+    let line = format!("'{PROGRAM}' fs -ls {uri}");
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).env_remove("HADOOP_CONF_DIR").stdin(Stdio::null());
+    let mut waiting = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(waiting.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let is_noticed = lines.any(|line| line.contains("does not answer (connection refused): trying again every 1s"));
+    let ended = waiting.try_wait().unwrap();
+    let _ = waiting.kill();
+    let _ = waiting.wait();
+    assert!(is_noticed && ended.is_none(), "noticed: {is_noticed}, ended: {ended:?}");
 }
 
 #[test]

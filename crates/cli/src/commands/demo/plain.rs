@@ -33,17 +33,41 @@ pub async fn files(content: &[u8], count: usize, directory: &Path, mut progress:
     let paths: Vec<_> = (0..count).map(|number| directory.join(format!("copy{number}"))).collect();
     let started = Instant::now();
     for path in &paths {
-        let mut file = File::create(path)?;
-        for piece in content.chunks(PIECE_BYTES) {
-            file.write_all(piece)?;
-            progress(piece.len() as u64);
-            // No call above waits, so without this the task that handles an interruption would not run.
-            tokio::task::yield_now().await;
-        }
+        write(content, path, &mut progress).await?;
     }
     let seconds = started.elapsed().as_secs_f64();
     paths.iter().try_for_each(fs::remove_file)?;
     Ok(seconds)
+}
+
+/// Writes `from` to a new file in `directory`, and reads it into `to`, as `cat` would. Removes the file. Returns the
+/// seconds of the median read. Both have the same length.
+pub async fn file(from: &[u8], to: &mut [u8], directory: &Path) -> io::Result<f64> {
+    let path = directory.join("copy");
+    write(from, &path, &mut |_| {}).await?;
+    let mut rounds = Vec::with_capacity(ROUNDS + 1);
+    for _ in 0..=ROUNDS {
+        let started = Instant::now();
+        let mut file = File::open(&path)?;
+        for piece in to.chunks_mut(PIECE_BYTES) {
+            file.read_exact(piece)?;
+        }
+        rounds.push(started.elapsed().as_secs_f64());
+        tokio::task::yield_now().await;
+    }
+    fs::remove_file(&path)?;
+    Ok(median(rounds.split_off(1)))
+}
+
+async fn write(content: &[u8], path: &Path, progress: &mut impl FnMut(u64)) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    for piece in content.chunks(PIECE_BYTES) {
+        file.write_all(piece)?;
+        progress(piece.len() as u64);
+        // No call above waits, so without this the task that handles an interruption would not run.
+        tokio::task::yield_now().await;
+    }
+    Ok(())
 }
 
 /// Sends `from` over a TCP connection of this machine to `to`, with one write and one read for each MiB at best. Returns
@@ -89,6 +113,9 @@ mod tests {
         assert!(copy == content);
         copy.fill(0);
         assert!(socket(&content, &mut copy).unwrap() > 0.0);
+        assert!(copy == content);
+        copy.fill(0);
+        assert!(file(&content, &mut copy, directory.path()).await.unwrap() > 0.0);
         assert!(copy == content);
         let mut told = 0;
         assert!(files(&content, 3, directory.path(), |bytes| told += bytes).await.unwrap() > 0.0);
