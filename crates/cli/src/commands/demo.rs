@@ -177,7 +177,7 @@ async fn measure(arguments: &DemoArguments, scratch: &Path, copies: &Path) -> an
     };
     let started = Instant::now();
     with_bar("warming memory", three, copy_files).await?;
-    done(style, &format!("{} of memory used once, so that its first use is not measured", human(three)), started);
+    done(style, &format!("{} of memory used once: its first use is not measured", human(three)), started);
     let started = Instant::now();
     let files = with_bar("plain copies", three, copy_files).await?;
     done(style, "the same bytes copied to 3 files, to compare with", started);

@@ -14,7 +14,7 @@ use hearth_namenode::{FormatPolicy, Namenode, NamenodeOptions};
 use hearth_types::SystemClock;
 
 use crate::local_cluster::{LocalCluster, LocalClusterOptions, ProcessCluster};
-use crate::{configuration, logging, supervisor};
+use crate::{configuration, invocation, logging, supervisor};
 
 #[derive(Args)]
 pub struct UpArguments {
@@ -187,7 +187,7 @@ fn announce(
         println!("For Hadoop clients: export HADOOP_CONF_DIR={}", dir.display());
     }
     supervisor::ready("serving clients");
-    println!("Try: hearth fs -fs hdfs://{rpc} -ls /      Stop: Ctrl-C");
+    println!("Try: {} fs -fs hdfs://{rpc} -ls /      Stop: Ctrl-C", invocation::program());
     Ok(())
 }
 
