@@ -102,6 +102,37 @@ fn instances_share_nothing() {
     assert!(text.lines().any(|line| line == "RuntimeDirectory=hearth-%i"));
 }
 
+/// logrotate takes the file, and renames or truncates the logs that it names.
+#[test]
+fn logs_are_rotated() {
+    if Command::new("logrotate").arg("--version").output().is_err() {
+        writeln!(std::io::stdout(), "\nSKIPPED the rotation of logs: there is no logrotate").unwrap();
+        return;
+    }
+    let scratch = Scratch(std::env::temp_dir().join(format!("hearth-logrotate-{}", std::process::id())));
+    let home = scratch.0.join("hearth");
+    let logs = home.join("up/one/logs");
+    fs::create_dir_all(&logs).unwrap();
+    let (audit, namenode) = (home.join("audit.log"), logs.join("namenode.log"));
+    for log in [&audit, &namenode] {
+        fs::write(log, "a line\n").unwrap();
+    }
+    let text = fs::read_to_string(packaging().join("files/logrotate")).unwrap();
+    assert_eq!(text.matches("su hearth hearth\n").count(), 2);
+    // The user is made by the package.
+    let text = text.replace("su hearth hearth\n", "").replace("/var/lib/hearth", home.to_str().unwrap());
+    let (file, state) = (scratch.0.join("logrotate"), scratch.0.join("state"));
+    fs::write(&file, text).unwrap();
+    let output = Command::new("logrotate").arg("--force").arg("--state").arg(&state).arg(&file).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+    // The NameNode makes a new file. Servers of `hearth up --processes` keep theirs.
+    assert!(!audit.exists());
+    assert_eq!(fs::read_to_string(home.join("audit.log.1")).unwrap(), "a line\n");
+    assert_eq!(fs::read_to_string(&namenode).unwrap(), "");
+    assert!(logs.join("namenode.log.1.gz").exists());
+}
+
 /// The scripts are those of POSIX's shell: packages run them with `sh`.
 #[test]
 fn shells_read_the_scripts() {
