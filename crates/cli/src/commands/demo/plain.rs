@@ -3,9 +3,11 @@
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Instant;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use super::median;
 
@@ -80,13 +82,24 @@ pub fn socket(from: &[u8], to: &mut [u8]) -> io::Result<f64> {
     Ok(median(rounds.split_off(1)))
 }
 
+/// Returns a connection within this machine that is not paced. BBR would slow it down, and Hearth's DataNodes do not pace
+/// data within a machine.
+fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    if sockopt::tcp_congestion(&socket).is_ok_and(|name| name.starts_with("bbr")) {
+        sockopt::set_tcp_congestion(&socket, "reno")?;
+    }
+    rustix::net::connect(&socket, &address)?;
+    Ok(TcpStream::from(socket))
+}
+
 fn socket_once(from: &[u8], to: &mut [u8]) -> io::Result<f64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     // The closure owns the listener, so that a sender whose connection was not accepted fails.
     std::thread::scope(move |scope| {
         let sender = scope.spawn(move || -> io::Result<()> {
-            let mut stream = TcpStream::connect(address)?;
+            let mut stream = connect(address)?;
             from.chunks(PIECE_BYTES).try_for_each(|piece| stream.write_all(piece))
         });
         let (mut stream, _) = listener.accept()?;
