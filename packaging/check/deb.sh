@@ -1,4 +1,5 @@
-# In a bare Debian root: installs the .deb, runs its services, puts and gets files, upgrades, removes. deb.sh VERSION NEXT_VERSION
+# In a bare Debian root: uses the archive, then installs the .deb, runs its services, puts and gets files, upgrades, removes, purges.
+# deb.sh VERSION NEXT_VERSION
 set -eu
 version=$1 next=$2
 . /scripts/units.sh
@@ -7,6 +8,20 @@ deb() { ls /packages/hearth_"$1"_*.deb; }
 for absent in cargo rustc java python3 systemctl systemd-sysusers; do
     ! command -v $absent >/dev/null || fail "the root is not bare: it has $absent"
 done
+
+say "the archive, without an installation"
+tar -C /tmp -xzf "$(ls /packages/hearth-"$version"-*-linux.tar.gz)"
+archive=$(ls -d /tmp/hearth-"$version"-*-linux)
+for file in man/man1/hearth.1 completions/hearth.bash systemd/hearth-datanode.service logrotate/hearth monitoring/grafana/hearth.json \
+    monitoring/prometheus/alerts.yml examples/one-machine/hdfs-site.xml examples/kubernetes/hearth.yaml README.md copyright; do
+    [ -s "$archive/$file" ] || fail "the archive has no $file"
+done
+"$archive/bin/hearth" up --dir /tmp/up --write-conf /tmp/up-conf --port 0 --http-port 0 >$logs/archive 2>&1 &
+pid_archive=$!
+await archive
+"$archive/bin/hearth" --config /tmp/up-conf fs -put "$archive/copyright" /file || fail "put with the archive"
+"$archive/bin/hearth" --config /tmp/up-conf fs -cat /file | cmp - "$archive/copyright" || fail "get with the archive"
+stop archive
 
 say "install $(deb "$version")"
 dpkg -i "$(deb "$version")" || fail "dpkg -i"
