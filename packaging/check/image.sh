@@ -34,6 +34,7 @@ stop() {
     wait "$1" || fail "ended with $? after SIGTERM"
 }
 in_image "$old" /usr/bin/hearth version || fail "hearth version"
+in_image "$old" /usr/bin/hearth config check || fail "config check"
 head -c 5000000 /dev/urandom >"$volume.data"
 start "$old" namenode -format-if-empty
 start "$old" datanode

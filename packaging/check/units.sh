@@ -33,6 +33,11 @@ start() {
         setpriv --reuid "$(value "$2" User)" --regid "$(value "$2" Group)" --init-groups --no-new-privs \
         sh -c "exec $(value "$2" ExecStart)" >>$logs/"$1" 2>&1 &
     eval "pid_$1=$!"
+    await "$1"
+}
+
+# await NAME: waits until the log of a started program has READY or a URI.
+await() {
     waited=0
     until grep -qE '^(READY|hdfs://)' $logs/"$1"; do
         waited=$((waited + 1))

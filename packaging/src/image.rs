@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -13,8 +12,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tar::EntryType;
 
-use crate::tree::{Node, Tree, gzip};
-use crate::{Order, layout, write_package};
+use crate::tree::{Content, Node, Tree, gzip};
+use crate::{Machine, Order, layout, write_package};
 
 /// Number of the user and the group `hearth` in the image. Fixed, so that volumes keep their owner over upgrades.
 const USER: u64 = 8020;
@@ -29,10 +28,14 @@ const LEFT_OUT: [&str; 6] = [
     "usr/share/doc-base/",
 ];
 
+/// Directories that are links into /usr. Packages of Debian 12 have files in them, those of Debian 13 only below /usr: there the package
+/// `base-files` has the links.
+const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
+
 pub fn write(order: &Order) -> Result<()> {
     let mut blobs = Tree::default();
     let (mut layers, mut digests) = (Vec::new(), Vec::new());
-    for tree in [libraries(&order.image_packages)?, hearth(order)?] {
+    for tree in [libraries(order)?, hearth(order)?] {
         let tar = tree.tar("", order.time)?;
         digests.push(format!("sha256:{}", hex(&tar)));
         layers.push(add_blob(&mut blobs, gzip(&tar)?, "application/vnd.oci.image.layer.v1.tar+gzip"));
@@ -104,52 +107,84 @@ fn blob_path(descriptor: &Value) -> String {
 }
 
 /// Files of Debian's packages.
-fn libraries(packages: &[impl AsRef<Path>]) -> Result<Tree> {
+fn libraries(order: &Order) -> Result<Tree> {
     let mut tree = Tree::default();
-    for package in packages {
-        let package = package.as_ref();
+    for package in &order.image_packages {
         let output = Command::new("dpkg-deb")
             .arg("--fsys-tarfile")
             .arg(package)
             .output()
             .context("cannot start dpkg-deb, which unpacks the image's libraries")?;
         ensure!(output.status.success(), "dpkg-deb: {}", String::from_utf8_lossy(&output.stderr));
-        let mut links = BTreeMap::new();
-        let mut archive = tar::Archive::new(output.stdout.as_slice());
-        for entry in archive.entries()? {
-            let mut entry = entry?;
-            let path = entry.path()?.to_string_lossy().trim_start_matches("./").trim_end_matches('/').to_owned();
-            let is_left_out =
-                LEFT_OUT.iter().any(|left_out| path.starts_with(left_out)) && !path.ends_with("/copyright");
-            if path.is_empty() || is_left_out || path.contains("/gconv/") {
-                continue;
-            }
-            let mode = entry.header().mode()?;
-            let target = entry.link_name()?.map(|target| target.to_string_lossy().into_owned());
-            match (entry.header().entry_type(), target) {
-                (EntryType::Directory, _) => {
-                    if !tree.contains(&path) {
-                        tree.insert(&path, Node::directory(mode));
-                    }
-                }
-                (EntryType::Regular, _) => {
-                    let mut bytes = Vec::new();
-                    entry.read_to_end(&mut bytes)?;
-                    tree.file(&path, mode, bytes);
-                }
-                (EntryType::Symlink, Some(target)) => tree.link(&path, &target),
-                (EntryType::Link, Some(target)) => {
-                    links.insert(path, target.trim_start_matches("./").to_owned());
-                }
-                (other, _) => anyhow::bail!("{}: {path} is a {other:?}", package.display()),
-            }
+        add_package(&mut tree, &output.stdout).with_context(|| format!("cannot use {}", package.display()))?;
+    }
+    finish_libraries(&mut tree, order.machine)?;
+    Ok(tree)
+}
+
+/// Adds the files of a Debian package. `archive`: a tar archive.
+fn add_package(tree: &mut Tree, archive: &[u8]) -> Result<()> {
+    let mut links = BTreeMap::new();
+    for entry in tar::Archive::new(archive).entries()? {
+        let mut entry = entry?;
+        let path = merged(&entry.path()?.to_string_lossy());
+        let is_left_out = LEFT_OUT.iter().any(|left_out| path.starts_with(left_out)) && !path.ends_with("/copyright");
+        if path.is_empty() || is_left_out || path.contains("/gconv/") {
+            continue;
         }
-        // A second name of a file becomes a link to the first.
-        for (path, target) in links {
-            tree.link(&path, &format!("/{target}"));
+        let mode = entry.header().mode()?;
+        let target = entry.link_name()?.map(|target| target.to_string_lossy().into_owned());
+        match (entry.header().entry_type(), target) {
+            (EntryType::Directory, _) => {
+                if !tree.contains(&path) {
+                    tree.insert(&path, Node::directory(mode));
+                }
+            }
+            (EntryType::Regular, _) => {
+                let mut bytes = Vec::new();
+                entry.read_to_end(&mut bytes)?;
+                tree.file(&path, mode, bytes);
+            }
+            (EntryType::Symlink, Some(target)) => tree.link(&path, &target),
+            (EntryType::Link, Some(target)) => {
+                links.insert(path, merged(&target));
+            }
+            (other, _) => anyhow::bail!("{path} is a {other:?}"),
         }
     }
-    Ok(tree)
+    // A second name of a file becomes a link to the first.
+    for (path, target) in links {
+        tree.link(&path, &format!("/{target}"));
+    }
+    Ok(())
+}
+
+/// Returns the place of a package's file in the image: without `./`, and below /usr if its directory is one of [`MERGED`].
+fn merged(path: &str) -> String {
+    let path = path.trim_start_matches("./").trim_matches('/');
+    let first = path.split('/').next().unwrap_or_default();
+    if MERGED.contains(&first) { format!("usr/{path}") } else { path.to_owned() }
+}
+
+/// Adds the links of [`MERGED`].
+///
+/// Errors: programs for `machine` could not start with these libraries.
+fn finish_libraries(tree: &mut Tree, machine: Machine) -> Result<()> {
+    for name in MERGED {
+        let target = format!("usr/{name}");
+        if !tree.contains(&target) {
+            tree.insert(&target, Node::directory(0o755));
+        }
+        tree.link(name, &target);
+    }
+    let loader = machine.loader();
+    let found = tree.resolve(loader).map(|node| &node.content);
+    ensure!(
+        matches!(found, Some(Content::File(_))),
+        "the image's libraries lack {loader}, the loader of programs for {}: Debian's package libc6 has another layout",
+        machine.name()
+    );
+    Ok(())
 }
 
 /// Hearth's own layer. Services and manual pages have no use in a container.
@@ -196,7 +231,61 @@ fn time_of_day(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::time_of_day;
+    use super::*;
+
+    /// Returns libraries made of one package with a loader at `path` and a link to it, as `(path, target)`.
+    fn libraries_of(machine: Machine, path: &str, link: Option<(&str, &str)>) -> Result<Tree> {
+        let mut package = Tree::default();
+        package.file(path, 0o755, "loader");
+        if let Some((path, target)) = link {
+            package.link(path, target);
+        }
+        let mut tree = Tree::default();
+        add_package(&mut tree, &package.tar("./", 0)?)?;
+        finish_libraries(&mut tree, machine)?;
+        Ok(tree)
+    }
+
+    /// The links are those of libc6 in each release.
+    #[test]
+    fn loader_is_found_in_every_layout() {
+        let x86_64 = "x86_64-linux-gnu/ld-linux-x86-64.so.2";
+        let aarch64 = "aarch64-linux-gnu/ld-linux-aarch64.so.1";
+        for (machine, path, link, target) in [
+            (Machine::X86_64, format!("lib/{x86_64}"), "lib64/ld-linux-x86-64.so.2", format!("/lib/{x86_64}")),
+            (
+                Machine::X86_64,
+                format!("usr/lib/{x86_64}"),
+                "usr/lib64/ld-linux-x86-64.so.2",
+                format!("../lib/{x86_64}"),
+            ),
+            (Machine::Aarch64, format!("lib/{aarch64}"), "lib/ld-linux-aarch64.so.1", aarch64.to_owned()),
+            (Machine::Aarch64, format!("usr/lib/{aarch64}"), "usr/lib/ld-linux-aarch64.so.1", aarch64.to_owned()),
+        ] {
+            let tree = libraries_of(machine, &path, Some((link, target.as_str()))).unwrap();
+            for found in [machine.loader(), path.as_str()] {
+                let content = tree.resolve(found).map(|node| &node.content);
+                assert!(matches!(content, Some(Content::File(bytes)) if bytes == b"loader"), "{link}: {found}");
+            }
+        }
+        let error = libraries_of(Machine::X86_64, &format!("lib/{x86_64}"), None).map(drop).unwrap_err();
+        assert!(error.to_string().contains("/lib64/ld-linux-x86-64.so.2"), "{error}");
+    }
+
+    #[test]
+    fn files_are_below_usr() {
+        for (path, place) in [
+            ("./lib/x/y.so", "usr/lib/x/y.so"),
+            ("./lib/", "usr/lib"),
+            ("./lib64", "usr/lib64"),
+            ("./usr/lib/x", "usr/lib/x"),
+            ("./library/x", "library/x"),
+            ("./etc/ld.so.conf.d/a.conf", "etc/ld.so.conf.d/a.conf"),
+            ("./", ""),
+        ] {
+            assert_eq!(merged(path), place);
+        }
+    }
 
     #[test]
     fn times_are_those_of_the_calendar() {

@@ -21,6 +21,7 @@ pub fn installed(order: &Order, zsh: &str) -> Result<Tree> {
     tree.file("usr/lib/sysusers.d/hearth.conf", 0o644, read(&packaging.join("files/sysusers.conf"))?);
     tree.file("usr/lib/tmpfiles.d/hearth.conf", 0o644, read(&packaging.join("files/tmpfiles.conf"))?);
     tree.insert("etc/default/hearth", configuration(read(&packaging.join("files/default"))?));
+    tree.insert("etc/logrotate.d/hearth", configuration(read(&packaging.join("files/logrotate"))?));
     for (name, bytes) in folder(&packaging.join("examples/one-machine"))? {
         tree.insert(&format!("etc/hearth/{name}"), configuration(bytes));
     }
@@ -31,6 +32,7 @@ pub fn installed(order: &Order, zsh: &str) -> Result<Tree> {
     tree.file("usr/share/bash-completion/completions/hearth", 0o644, completion("hearth.bash")?);
     tree.file(&format!("{zsh}/_hearth"), 0o644, completion("_hearth")?);
     tree.file("usr/share/fish/vendor_completions.d/hearth.fish", 0o644, completion("hearth.fish")?);
+    monitoring(order, "usr/share/hearth/", &mut tree)?;
     texts(order, "usr/share/doc/hearth/", &mut tree)?;
     Ok(tree)
 }
@@ -48,8 +50,20 @@ pub fn portable(order: &Order) -> Result<Tree> {
     for (name, bytes) in folder(&order.root.join("packaging/files/systemd"))? {
         tree.file(&format!("systemd/{name}"), 0o644, bytes);
     }
+    tree.file("logrotate/hearth", 0o644, read(&order.root.join("packaging/files/logrotate"))?);
+    monitoring(order, "", &mut tree)?;
     texts(order, "", &mut tree)?;
     Ok(tree)
+}
+
+/// Adds the dashboard and the alert rules below `prefix`, in the directories of the repository.
+fn monitoring(order: &Order, prefix: &str, tree: &mut Tree) -> Result<()> {
+    for directory in ["monitoring/grafana", "monitoring/prometheus"] {
+        for (name, bytes) in folder(&order.root.join(directory))? {
+            tree.file(&format!("{prefix}{directory}/{name}"), 0o644, bytes);
+        }
+    }
+    Ok(())
 }
 
 /// Adds the license, the texts and the examples below `prefix`.

@@ -59,6 +59,14 @@ impl Machine {
             Self::Aarch64 => "arm64",
         }
     }
+
+    /// The dynamic loader that programs for this machine name. Source: the ABI of each architecture.
+    pub fn loader(self) -> &'static str {
+        match self {
+            Self::X86_64 => "/lib64/ld-linux-x86-64.so.2",
+            Self::Aarch64 => "/lib/ld-linux-aarch64.so.1",
+        }
+    }
 }
 
 pub const SUMMARY: &str = "In-memory, RDMA-enabled HDFS that every HDFS client can use unchanged";

@@ -1,5 +1,7 @@
 //! The .rpm, with the same files and scripts as the .deb.
 
+use std::path::Path;
+
 use anyhow::{Context, Result};
 use rpm::{BuildConfig, CompressionType, Dependency, FileOptions, PackageBuilder};
 
@@ -23,7 +25,8 @@ pub fn write(order: &Order) -> Result<()> {
         .recommends(Dependency::any("librdmacm"));
     for (path, node) in layout::installed(order, "usr/share/zsh/site-functions")?.iter() {
         // Of directories, only those that no other package owns.
-        let own = matches!(path, "etc/hearth") || path.starts_with("usr/share/doc/hearth");
+        let owned = ["etc/hearth", "usr/share/doc/hearth", "usr/share/hearth"];
+        let own = owned.iter().any(|top| Path::new(path).starts_with(top));
         let destination = format!("/{path}");
         match &node.content {
             Content::Directory if own => builder.with_dir_entry(FileOptions::dir(destination).permissions(0o755))?,

@@ -64,6 +64,37 @@ impl Tree {
         self.0.contains_key(path)
     }
 
+    /// Returns what a path of this tree leads to, after all symbolic links. `None`: nothing is there, or links form a circle.
+    pub fn resolve(&self, path: &str) -> Option<&Node> {
+        /// The limit of Linux. Source: path_resolution(7).
+        const LINKS_MAX: usize = 40;
+        fn parts(path: &str) -> impl Iterator<Item = String> {
+            path.rsplit('/').filter(|part| !part.is_empty() && *part != ".").map(str::to_owned)
+        }
+        // The next part is the last.
+        let mut left: Vec<String> = parts(path).collect();
+        let (mut at, mut links): (Vec<String>, usize) = (Vec::new(), 0);
+        while let Some(part) = left.pop() {
+            if part == ".." {
+                at.pop();
+                continue;
+            }
+            at.push(part);
+            if let Content::Link(target) = &self.0.get(&at.join("/"))?.content {
+                links += 1;
+                if links > LINKS_MAX {
+                    return None;
+                }
+                at.pop();
+                if target.starts_with('/') {
+                    at.clear();
+                }
+                left.extend(parts(target));
+            }
+        }
+        self.0.get(&at.join("/"))
+    }
+
     /// Returns the tar archive. `prefix` is put before all paths, and has its own `/`.
     pub fn tar(&self, prefix: &str, time: u64) -> Result<Vec<u8>> {
         let mut builder = Builder::new(Vec::new());
@@ -108,4 +139,28 @@ pub fn gzip(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(bytes)?;
     Ok(encoder.finish()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_followed_to_the_file() {
+        let mut tree = Tree::default();
+        tree.file("usr/lib/a/file", 0o644, "bytes");
+        tree.link("lib", "usr/lib");
+        tree.link("usr/lib64/relative", "../lib/a/file");
+        tree.link("usr/lib64/absolute", "/lib/a/../a/./file");
+        tree.link("circle", "circle");
+        tree.link("dangling", "nothing");
+        for path in ["usr/lib/a/file", "/lib/a/file", "usr/lib64/relative", "usr/lib64/absolute"] {
+            let found = tree.resolve(path).map(|node| &node.content);
+            assert!(matches!(found, Some(Content::File(bytes)) if bytes == b"bytes"), "{path}");
+        }
+        assert!(matches!(tree.resolve("lib/a").map(|node| &node.content), Some(Content::Directory)));
+        for path in ["circle", "dangling", "lib/b", "usr/lib/a/file/more"] {
+            assert!(tree.resolve(path).is_none(), "{path}");
+        }
+    }
 }

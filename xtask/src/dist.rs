@@ -44,6 +44,14 @@ impl Machine {
         }
     }
 
+    /// The name that Debian uses.
+    fn debian_name(self) -> &'static str {
+        match self {
+            Self::X86_64 => "amd64",
+            Self::Aarch64 => "arm64",
+        }
+    }
+
     fn is_this(self) -> bool {
         self.name() == std::env::consts::ARCH
     }
@@ -98,13 +106,13 @@ pub fn run(arguments: &DistArguments) -> Result<()> {
 
 impl Source {
     fn read() -> Result<Self> {
-        let git = |arguments: &[&str]| output(Command::new("git").args(arguments).current_dir(root()));
+        let git = |arguments: &[&str]| run::output(Command::new("git").args(arguments).current_dir(root()));
         let mut commit = git(&["rev-parse", "--short=12", "HEAD"])?;
         if !git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty() {
             commit.push_str("-modified");
         }
         let time = git(&["log", "-1", "--format=%ct"])?.parse().context("git's time of the commit")?;
-        let metadata = output(run::cargo().args(["metadata", "--offline", "--no-deps", "--format-version", "1"]))?;
+        let metadata = run::output(run::cargo().args(["metadata", "--offline", "--no-deps", "--format-version", "1"]))?;
         let metadata: serde_json::Value = serde_json::from_str(&metadata).context("cargo's metadata")?;
         let packages = metadata["packages"].as_array().context("cargo's metadata has packages")?;
         let hearth = packages.iter().find(|package| package["name"] == "hearth").context("no package hearth")?;
@@ -127,13 +135,26 @@ fn write_documents(program: &Path, machine: Machine, documents: &Path) -> Result
     Ok(())
 }
 
-/// Downloads Debian's packages for the image. None on other systems, or for another machine: there is no image then.
+/// Returns Debian's packages for the image. None if they cannot be had on this system: there is no image then.
 fn image_packages(machine: Machine) -> Result<Vec<PathBuf>> {
-    if !machine.is_this() || !run::exists("apt-get", "--version") || !run::exists("dpkg-deb", "--version") {
-        println!("no container image: its libraries come from Debian's packages for {}, by apt-get", machine.name());
+    if !run::exists("apt-get", "--version") || !run::exists("dpkg-deb", "--version") {
+        println!(
+            "no container image: its libraries are Debian's packages, which apt-get and dpkg-deb fetch and unpack"
+        );
         return Ok(Vec::new());
     }
-    let home = root().join(".cache/dist/image");
+    match fetch_image_packages(machine) {
+        Err(error) if !machine.is_this() => {
+            println!("no container image: apt's sources have no packages for {}: {error:#}", machine.debian_name());
+            Ok(Vec::new())
+        }
+        fetched => fetched,
+    }
+}
+
+/// Downloads Debian's packages for the image, once.
+fn fetch_image_packages(machine: Machine) -> Result<Vec<PathBuf>> {
+    let home = root().join(".cache/dist/image").join(machine.name());
     let listed = |home: &Path| -> Result<Vec<PathBuf>> {
         let entries = std::fs::read_dir(home)?.collect::<std::io::Result<Vec<_>>>()?;
         let mut found: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
@@ -143,15 +164,50 @@ fn image_packages(machine: Machine) -> Result<Vec<PathBuf>> {
     };
     std::fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
     if listed(&home)?.len() != IMAGE_PACKAGES.len() {
-        let mut download = Command::new("apt-get");
-        // apt would change to a user who cannot write here.
-        download.args(["-o", "APT::Sandbox::User=root", "download"]).args(IMAGE_PACKAGES).current_dir(&home);
+        let mut download = apt_get(machine, &home)?;
+        download.arg("download").args(IMAGE_PACKAGES).current_dir(&home);
         if run::run_or_fail(&mut download).is_err() {
-            run::run_or_fail(Command::new("apt-get").args(["update", "-q"]))?;
+            run::run_or_fail(apt_get(machine, &home)?.args(["update", "-q"]))?;
             run::run_or_fail(&mut download)?;
         }
     }
-    listed(&home)
+    let packages = listed(&home)?;
+    let count = packages.len();
+    ensure!(
+        count == IMAGE_PACKAGES.len(),
+        "{} has {count} packages instead of {}: remove it and try again",
+        home.display(),
+        IMAGE_PACKAGES.len()
+    );
+    Ok(packages)
+}
+
+/// Returns apt-get for the packages of a machine. For another machine than this one, apt's lists are in `home`, so that the system's own stay as
+/// they are.
+fn apt_get(machine: Machine, home: &Path) -> Result<Command> {
+    let mut command = Command::new("apt-get");
+    // apt would change to a user who cannot write here.
+    command.args(["-o", "APT::Sandbox::User=root"]);
+    if machine.is_this() {
+        return Ok(command);
+    }
+    let (lists, cache, status) = (home.join("apt/lists"), home.join("apt/cache"), home.join("apt/status"));
+    for directory in [lists.join("partial"), cache.join("archives/partial")] {
+        std::fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    }
+    // No package of that machine is installed.
+    std::fs::write(&status, "").with_context(|| format!("cannot write {}", status.display()))?;
+    let name = machine.debian_name();
+    for option in [
+        format!("APT::Architecture={name}"),
+        format!("APT::Architectures={name}"),
+        format!("Dir::State::lists={}", lists.display()),
+        format!("Dir::State::status={}", status.display()),
+        format!("Dir::Cache={}", cache.display()),
+    ] {
+        command.args(["-o", &option]);
+    }
+    Ok(command)
 }
 
 /// Writes all packages into `out`.
@@ -187,11 +243,4 @@ fn package(
             .arg("--")
             .arg(path),
     )
-}
-
-/// Returns what a command prints, without the last line end.
-fn output(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("cannot start {}", run::spelled(command)))?;
-    ensure!(output.status.success(), "{} ended with {}", run::spelled(command), output.status);
-    Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
 }

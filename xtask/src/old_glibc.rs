@@ -23,8 +23,18 @@ pub fn triple(architecture: &str) -> String {
     format!("{architecture}-unknown-linux-gnu")
 }
 
+/// Checks that Rust's standard library for an architecture is installed. The error says how.
+fn has_standard_library(architecture: &str) -> Result<()> {
+    let triple = triple(architecture);
+    let sysroot = run::output(Command::new("rustc").args(["--print", "sysroot"]).current_dir(root()))?;
+    let library = Path::new(&sysroot).join("lib/rustlib").join(&triple).join("lib");
+    ensure!(library.is_dir(), "Rust's standard library for {triple} is missing: run `rustup target add {triple}`");
+    Ok(())
+}
+
 /// Returns a command that builds like `cargo build`, for an architecture and [`GLIBC`]. The caller adds the package and the profile.
 pub fn cargo(architecture: &str) -> Result<Command> {
+    has_standard_library(architecture)?;
     let tools = tools()?;
     let path = std::env::var("PATH").unwrap_or_default();
     let mut build = Command::new(tools.join("cargo-zigbuild"));

@@ -21,6 +21,16 @@ pub fn run_or_fail(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Returns what a command prints, without the last line end.
+pub fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("cannot start {}", spelled(command)))?;
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        bail!("{} ended with {}: {}", spelled(command), output.status, errors.trim());
+    }
+    Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
+}
+
 /// Returns whether the program exists and can be started with `argument` (a version flag).
 pub fn exists(program: impl AsRef<OsStr>, argument: &str) -> bool {
     Command::new(program)

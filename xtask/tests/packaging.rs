@@ -84,6 +84,55 @@ fn units_have_the_limits_that_servers_need() {
     }
 }
 
+/// Several file systems of `hearth@NAME` run at once: each has its own files, sockets and configuration, and free ports.
+#[test]
+fn instances_share_nothing() {
+    let text = fs::read_to_string(packaging().join("files/systemd/hearth@.service")).unwrap();
+    let start = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    for words in [
+        "--dir /var/lib/hearth/up/%i ",
+        "--write-conf /run/hearth-%i ",
+        "-D dfs.domain.socket.path=/run/hearth-%i/dn_PORT ",
+        "--port 0 --http-port 0 ",
+    ] {
+        assert!(start.contains(words), "{words}: {start}");
+    }
+    // Last, so that the administrator's options count.
+    assert!(start.ends_with(" $HEARTH_UP_OPTIONS"), "{start}");
+    assert!(text.lines().any(|line| line == "RuntimeDirectory=hearth-%i"));
+}
+
+/// logrotate takes the file, and renames or truncates the logs that it names.
+#[test]
+fn logs_are_rotated() {
+    if Command::new("logrotate").arg("--version").output().is_err() {
+        writeln!(std::io::stdout(), "\nSKIPPED the rotation of logs: there is no logrotate").unwrap();
+        return;
+    }
+    let scratch = Scratch(std::env::temp_dir().join(format!("hearth-logrotate-{}", std::process::id())));
+    let home = scratch.0.join("hearth");
+    let logs = home.join("up/one/logs");
+    fs::create_dir_all(&logs).unwrap();
+    let (audit, namenode) = (home.join("audit.log"), logs.join("namenode.log"));
+    for log in [&audit, &namenode] {
+        fs::write(log, "a line\n").unwrap();
+    }
+    let text = fs::read_to_string(packaging().join("files/logrotate")).unwrap();
+    assert_eq!(text.matches("su hearth hearth\n").count(), 2);
+    // The user is made by the package.
+    let text = text.replace("su hearth hearth\n", "").replace("/var/lib/hearth", home.to_str().unwrap());
+    let (file, state) = (scratch.0.join("logrotate"), scratch.0.join("state"));
+    fs::write(&file, text).unwrap();
+    let output = Command::new("logrotate").arg("--force").arg("--state").arg(&state).arg(&file).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+    // The NameNode makes a new file. Servers of `hearth up --processes` keep theirs.
+    assert!(!audit.exists());
+    assert_eq!(fs::read_to_string(home.join("audit.log.1")).unwrap(), "a line\n");
+    assert_eq!(fs::read_to_string(&namenode).unwrap(), "");
+    assert!(logs.join("namenode.log.1.gz").exists());
+}
+
 /// The scripts are those of POSIX's shell: packages run them with `sh`.
 #[test]
 fn shells_read_the_scripts() {

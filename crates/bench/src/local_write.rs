@@ -1,7 +1,7 @@
-//! One file on a tmpfs, stored by a warm client on the DataNode's machine with replication 1. Compares Apache's client
-//! and servers, Hearth's client by packets, and Hearth's client directly into the DataNode's memory. The latter is
-//! measured as a trusted client (`hearth.local.write.trusted`) and as an untrusted one. All alternate. The DataNode's
-//! CPU is shown without its flusher, with the time of memory allocation as a separate figure.
+//! One file on a tmpfs, stored by a warm client on the DataNode's machine, with one replica or several. Compares
+//! Apache's client and servers, Hearth's client by packets, and Hearth's client directly into the DataNode's memory.
+//! The latter is measured as a trusted client (`hearth.local.write.trusted`) and as an untrusted one. All alternate.
+//! The DataNodes' CPU is shown without their flushers, with the time of memory allocation as a separate figure.
 //!
 //! Reading the source file is part of all clients' figures: Apache's client reads it into a buffer and passes that on,
 //! Hearth's client reads directly into the buffer of its API. The sleep of Apache's client in close() is shortened.
@@ -31,6 +31,9 @@ pub struct Arguments {
     /// Number of files written between two readings of the CPU clocks, which have a resolution of 10 ms
     #[arg(long, default_value_t = 8, value_parser = at_least_one::<u64>)]
     files: u64,
+    /// Number of DataNodes, and of replicas
+    #[arg(long, default_value_t = 1, value_parser = at_least_one::<usize>)]
+    datanodes: usize,
     /// Number of runs
     #[arg(long, default_value_t = 5, value_parser = at_least_one::<usize>)]
     runs: usize,
@@ -77,8 +80,10 @@ impl System {
         matches!(self.party.kind, Kind::Own { .. })
     }
 
-    fn datanode(&self) -> Result<u32> {
-        self.cluster.datanodes[0].id()
+    /// Starts to measure the CPU time of the DataNodes.
+    fn clocks(&self) -> Result<Clocks> {
+        let clocks = self.cluster.datanodes.iter().map(|datanode| ServerClock::start(datanode.id()?));
+        Ok(Clocks(clocks.collect::<Result<_>>()?))
     }
 
     /// Stores `source` as `/file0`, `/file1`, ... .
@@ -95,21 +100,45 @@ impl System {
         (0..files).try_for_each(|file| self.party.delete(&format!("/file{file}")))
     }
 
-    /// Returns the CPU seconds that the store has spent on allocating memory for writers, and the bytes that it has
+    /// Returns the CPU seconds that the stores have spent on allocating memory for writers, and the bytes that they have
     /// verified in place.
     fn allocation(&self) -> Result<Option<(f64, u64)>> {
         if !self.is_ours() {
             return Ok(None);
         }
-        let port = self.cluster.datanodes[0].port("dfs.datanode.http.address")?;
-        let bean = jmx_bean(port, "Hearth:service=DataNode,name=Memory")?;
-        let number = |key: &str| bean[key].as_u64().with_context(|| format!("no {key} in the DataNode's figures"));
-        Ok(Some((number("GrantCpuMicros")? as f64 / 1e6, number("CommittedBytes")?)))
+        let mut sum = (0.0, 0);
+        for datanode in &self.cluster.datanodes {
+            let bean = jmx_bean(datanode.port("dfs.datanode.http.address")?, "Hearth:service=DataNode,name=Memory")?;
+            let number = |key: &str| bean[key].as_u64().with_context(|| format!("no {key} in the DataNode's figures"));
+            sum.0 += number("GrantCpuMicros")? as f64 / 1e6;
+            sum.1 += number("CommittedBytes")?;
+        }
+        Ok(Some(sum))
+    }
+}
+
+/// CPU seconds of all DataNodes of a system since a moment.
+struct Clocks(Vec<ServerClock>);
+
+impl Clocks {
+    /// Returns `(all but the flushers, the flushers)`.
+    fn elapsed(&self) -> Result<(f64, f64)> {
+        self.0.iter().try_fold((0.0, 0.0), |(all, flushers), clock| {
+            let (cpu, flusher) = clock.elapsed()?;
+            Ok((all + cpu, flushers + flusher))
+        })
+    }
+
+    /// Waits until the flushers are done, and returns their CPU seconds.
+    fn flushed(&self) -> Result<f64> {
+        self.0.iter().map(ServerClock::flushed).sum()
     }
 }
 
 fn spec(make: Implementation, arguments: &Arguments) -> ClusterSpec {
     ClusterSpec::new(make, make)
+        .datanodes(arguments.datanodes)
+        .set("dfs.replication", arguments.datanodes)
         .set("dfs.blocksize", arguments.block_mib << 20)
         .set("dfs.heartbeat.interval", 1)
         .set("dfs.namenode.heartbeat.recheck-interval", 300_000)
@@ -144,11 +173,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         for system in &mut systems {
             eprintln!("run {run} of {}: {}", arguments.runs, system.name);
             let used = memory::tmpfs_used()?;
-            memory::touch(bytes * arguments.files)?;
-            let datanode = ServerClock::start(system.datanode()?)?;
+            memory::touch(bytes * arguments.files * arguments.datanodes as u64)?;
+            let datanodes = system.clocks()?;
             let before = system.allocation()?;
             let took = system.write(&source, arguments.files)?;
-            let (cpu, flusher) = datanode.elapsed()?;
+            let (cpu, flusher) = datanodes.elapsed()?;
             let after = system.allocation()?;
             if run > 0 {
                 let files = arguments.files as f64;
@@ -167,9 +196,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                 let by_packets = system.name.ends_with("packets");
                 let committed = after - before;
                 let expected = bytes * arguments.files;
-                // The client fills all packets in place except the first of each block, which is copied.
+                // The client fills all packets in place except the first of each block, which is copied. DataNodes pass
+                // replicas to each other in place, also those that came by packets.
                 ensure!(
-                    if by_packets { committed == 0 } else { committed > expected / 2 },
+                    if by_packets { committed == 0 || arguments.datanodes > 1 } else { committed > expected / 2 },
                     "{}: {committed} of {expected} bytes were written in the DataNode's memory",
                     system.name
                 );
@@ -186,8 +216,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     figures.print();
     print_goals(&figures);
     if arguments.recording.is_wanted() {
-        let workload =
-            format!("local-write {} MiB, blocks of {} MiB; {}", arguments.mib, arguments.block_mib, memory::place());
+        let Arguments { mib, block_mib, datanodes, .. } = arguments;
+        let replicas = if *datanodes == 1 { String::new() } else { format!(", {datanodes} replicas") };
+        let workload = format!("local-write {mib} MiB, blocks of {block_mib} MiB{replicas}; {}", memory::place());
         arguments.recording.append(&workload, &figures.0)?;
     }
     Ok(())
@@ -196,9 +227,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// Measures the CPU of the flusher per file. It copies several files to disk after the write.
 fn flush(system: &mut System, source: &Path, files: u64, figures: &mut Figures) -> Result<()> {
     eprintln!("waiting for the flusher of {}", system.name);
-    let datanode = ServerClock::start(system.datanode()?)?;
+    let datanodes = system.clocks()?;
     system.write(source, files)?;
-    let cpu = datanode.flushed()? / files as f64;
+    let cpu = datanodes.flushed()? / files as f64;
     figures.add("write", system.name, system.party.client, "flusher CPU", "s", cpu);
     Ok(())
 }

@@ -14,6 +14,7 @@ mod bench_client;
 mod chart;
 mod datanode;
 mod engine;
+mod image;
 mod java;
 mod load;
 mod local_cluster;
@@ -117,6 +118,8 @@ enum Workload {
     Metadata(metadata::Arguments),
     /// The NameNode's memory per file and per block, beside Apache's
     NamenodeMemory(namenode_memory::Arguments),
+    /// The namespace written as an image of Apache's format, imported, and started: time and memory
+    Image(image::Arguments),
     /// A Hearth DataNode dies under a Hearth NameNode: time until all blocks have their replicas again, and the
     /// throughput of readers during it
     Rereplication(rereplication::Arguments),
@@ -179,6 +182,7 @@ impl Workload {
             Self::Thesis(_) => "thesis",
             Self::Metadata(_) => "metadata",
             Self::NamenodeMemory(_) => "namenode-memory",
+            Self::Image(_) => "image",
             Self::Rereplication(_) => "rereplication",
             Self::RdmaFiles(_) => "rdma-files",
             Self::StreamEnd(_) | Self::HoldMemory | Self::Mission(_) | Self::Page => "",
@@ -217,6 +221,7 @@ impl Workload {
             Self::Page => page::write(),
             Self::Metadata(arguments) => metadata::run(arguments),
             Self::NamenodeMemory(arguments) => namenode_memory::run(arguments),
+            Self::Image(arguments) => image::run(arguments),
             Self::Rereplication(arguments) => rereplication::run(arguments),
             Self::RdmaFiles(arguments) => rdma_files::run(arguments),
         }

@@ -6,7 +6,7 @@
 //! options at their defaults. For Apache the live objects after a full garbage collection count, which is less than a
 //! JVM needs to run.
 
-mod fill;
+pub mod fill;
 mod nodes;
 
 use std::net::SocketAddr;

@@ -66,6 +66,7 @@ pub use prefetch::PageCacheFill;
 pub use read_ahead::{CompletedRead, PendingRead, Pieces};
 pub use reader::{DataSource, Reading, ReplicaReader};
 pub use show::Shown;
+pub use start::cgroup_limit;
 pub use summary::{
     FlushProgress, PoolSummary, RecoveryInfo, ReplicaInfo, ReplicaSummary, StorageReplicas, StorageSummary, StoreEvent,
     StoreMetrics,

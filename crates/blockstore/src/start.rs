@@ -4,3 +4,5 @@
 mod attach;
 mod find;
 mod open;
+
+pub use open::cgroup_limit;

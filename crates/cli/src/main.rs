@@ -11,6 +11,7 @@ use std::process::ExitCode;
 mod announce;
 mod commands;
 mod configuration;
+mod invocation;
 mod local_cluster;
 mod logging;
 mod memory;

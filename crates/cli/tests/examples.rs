@@ -124,6 +124,44 @@ fn put_and_get(conf: &Path) {
     assert!(got.status.success() && got.stdout == bytes, "{}", String::from_utf8_lossy(&got.stderr));
 }
 
+/// Runs `hearth config check` on a directory. There is neither a fault nor a warning.
+fn check(conf: &Path, roles: &[&str]) {
+    let mut command = Command::new(PROGRAM);
+    command.args(["config", "check"]).args(roles.iter().flat_map(|role| ["--role", *role]));
+    let checked = command.env("HADOOP_CONF_DIR", conf).env_remove("HEARTH_LOG").output().unwrap();
+    let said = String::from_utf8(checked.stdout).unwrap();
+    let conf = conf.display();
+    assert!(checked.status.success() && said.starts_with("no faults, no warnings (read: "), "{conf}: {said}");
+    for file in ["core-site.xml", "hdfs-site.xml"] {
+        assert!(said.contains(file), "{conf}: {said}");
+    }
+}
+
+/// As they are installed, before anything is adapted.
+#[test]
+fn configurations_have_no_faults_and_no_warnings() {
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    let examples = packaging.join("examples");
+    check(&examples.join("one-machine"), &[]);
+    check(&examples.join("three-machines"), &[]);
+    // The NameNodes are Apache's, with high availability.
+    check(&examples.join("under-apache-namenode"), &["datanode", "client"]);
+    let count = fs::read_dir(&examples).unwrap().count();
+    assert_eq!(count, 3, "an example is not checked");
+
+    // The files in the ConfigMap of the Kubernetes manifests.
+    let manifests = fs::read_to_string(packaging.join("kubernetes/hearth.yaml")).unwrap();
+    let conf = tempfile::tempdir().unwrap();
+    for name in ["core-site.xml", "hdfs-site.xml"] {
+        let (_, text) = manifests.split_once(&format!("\n  {name}: |\n")).unwrap();
+        let lines = text.lines().take_while(|line| line.starts_with("    "));
+        let text: String = lines.map(|line| format!("{line}\n")).collect();
+        assert!(text.trim_end().ends_with("</configuration>"), "{text}");
+        fs::write(conf.path().join(name), text).unwrap();
+    }
+    check(conf.path(), &[]);
+}
+
 #[test]
 fn one_machine() {
     let adapted = Adapted::new();

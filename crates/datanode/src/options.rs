@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hearth_blockstore::{Engine, MemoryOptions, StoreOptions, VolumeOptions};
+use hearth_blockstore::{Engine, MemoryOptions, StoreOptions, VolumeOptions, cgroup_limit};
 use hearth_config::{Configuration, HostPort, IneffectiveSetting, Nameservice, Program, keys};
 use hearth_fabric::TransportName;
 use hearth_fabric::one_sided::Transport;
@@ -386,7 +386,8 @@ fn default_memory_dir(volumes: &[VolumeOptions]) -> PathBuf {
 }
 
 /// Returns how many bytes replicas in `dir` can take: the size of its tmpfs, limited by the memory available on the
-/// machine. Space that files on the tmpfs already use counts as available.
+/// machine and by that of this process's cgroup, such as a container's. Space that files on the tmpfs already use
+/// counts as available.
 pub fn available_memory(dir: &Path) -> u64 {
     let existing = dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let (size, used) = match rustix::fs::statvfs(existing) {
@@ -398,7 +399,7 @@ pub fn available_memory(dir: &Path) -> u64 {
         .lines()
         .find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok())
         .map_or(u64::MAX, |kib| kib.saturating_mul(1024).saturating_add(used));
-    size.min(available)
+    size.min(available).min(cgroup_limit().unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-# Makes the user and the directories, then restarts services that run. Nothing is started that did not run: an administrator configures it first.
+# Makes the user and the directories. An upgrade then restarts the services that run, unless the administrator does that. Nothing is started that
+# did not run: an administrator configures it first.
 if command -v systemd-sysusers >/dev/null; then
     systemd-sysusers hearth.conf
 elif ! getent passwd hearth >/dev/null; then
@@ -11,7 +12,7 @@ else
 fi
 if [ -d /run/systemd/system ]; then
     systemctl daemon-reload
-    if [ -n "$upgrade" ]; then
+    if [ -n "$upgrade" ] && ! grep -Eqs '^HEARTH_RESTART_ON_UPGRADE="?no"?[[:space:]]*$' /etc/default/hearth; then
         # Replicas stay in memory over the restart.
         systemctl try-restart hearth-namenode.service hearth-datanode.service 'hearth@*.service' ||
             echo "hearth: a service did not start again: see systemctl status 'hearth*'"

@@ -45,6 +45,15 @@ pub fn program(source: &Source, machine: Machine, out: &Path) -> Result<PathBuf>
     for path in [&program, &symbols] {
         println!("{} {:.1} MiB", path.display(), size(path)? as f64 / f64::from(1 << 20));
     }
+    if machine.is_this() {
+        let said = run::output(Command::new(&program).arg("version"))?;
+        let triple = old_glibc::triple(machine.name());
+        ensure!(
+            said.contains(&source.commit) && said.contains(&triple) && said.contains("features:"),
+            "`hearth version` lacks the commit {}, the target {triple} or the features: {said}",
+            source.commit
+        );
+    }
     let bytes = size(&program)?;
     ensure!(bytes <= PROGRAM_BYTES_MAX, "the program has {bytes} bytes, more than {PROGRAM_BYTES_MAX}");
     Ok(program)

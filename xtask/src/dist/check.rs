@@ -20,8 +20,15 @@ pub fn run(version: &str, packages: &Path, package: impl Fn(&str, &Path) -> Resu
         &[("debootstrap", "--version"), ("rpm", "--version"), ("ip", "-V")],
         &["debootstrap", "rpm", "iproute2"],
     )?;
+    // The program that writes the packages is outside of the workspace, and so are its tests.
+    let manifest = root().join("packaging/Cargo.toml");
+    let mut tests = run::cargo();
+    tests.args(["test", "--quiet", "--locked", "--manifest-path"]).arg(manifest);
+    run::run_or_fail(tests.arg("--target-dir").arg(target().join("packaging")))?;
+
     let work = target().join("package/check");
     let _ = std::fs::remove_dir_all(&work);
+    install_by_cargo(&work.join("cargo"))?;
     let next = format!("{version}.1");
     // In one directory, with the version before it.
     let both = work.join("packages");
@@ -53,6 +60,16 @@ pub fn run(version: &str, packages: &Path, package: impl Fn(&str, &Path) -> Resu
     run::run_or_fail(Command::new(python).arg(scripts.join("manifests.py")).arg(manifests))?;
     std::fs::remove_dir_all(&work).with_context(|| format!("cannot remove {}", work.display()))?;
     println!("all packages are good");
+    Ok(())
+}
+
+/// Installs the program below `home` as users do who have Rust. Without optimization, so that the tests' artifacts are used.
+fn install_by_cargo(home: &Path) -> Result<()> {
+    let mut install = run::cargo();
+    install.args(["install", "--quiet", "--locked", "--debug", "--no-track", "--path", "crates/cli", "--root"]);
+    run::run_or_fail(install.arg(home).arg("--target-dir").arg(target()))?;
+    let said = run::output(Command::new(home.join("bin/hearth")).arg("version"))?;
+    ensure!(said.starts_with("hearth ") && said.contains("features:"), "the installed program says {said}");
     Ok(())
 }
 

@@ -9,8 +9,9 @@ use anyhow::{Context, Result, ensure};
 use futures_util::future::try_join_all;
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions, Target};
 use hearth_wire::proto::hdfs::{
-    AddBlockRequestProto, AddBlockResponseProto, CompleteRequestProto, CompleteResponseProto, CreateRequestProto,
-    CreateResponseProto, ExtendedBlockProto, FsPermissionProto, GetFileInfoRequestProto, GetFileInfoResponseProto,
+    AddBlockRequestProto, AddBlockResponseProto, CompleteRequestProto, CompleteResponseProto, ContentSummaryProto,
+    CreateRequestProto, CreateResponseProto, ExtendedBlockProto, FsPermissionProto, GetContentSummaryRequestProto,
+    GetContentSummaryResponseProto, GetFileInfoRequestProto, GetFileInfoResponseProto,
 };
 use hearth_wire::rpc::protocols;
 
@@ -95,6 +96,14 @@ impl Filler {
             try_join_all(asked).await?;
         }
         Ok(())
+    }
+
+    /// Returns the sums of the whole namespace.
+    pub async fn summary(&self) -> Result<ContentSummaryProto> {
+        let request = GetContentSummaryRequestProto { path: "/".to_owned() };
+        let answer: GetContentSummaryResponseProto =
+            self.rpc.call(&self.namenode, "getContentSummary", &request).await?;
+        Ok(answer.summary)
     }
 
     /// Waits until a starting NameNode answers a call.

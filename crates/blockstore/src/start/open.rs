@@ -230,8 +230,8 @@ fn memory_limit(memory: &MemoryOptions, warnings: &mut Vec<String>) -> Result<Op
     Ok(Some(limit))
 }
 
-/// Memory limit of this process's cgroup (version 2, or the root of version 1), if it has one.
-fn cgroup_limit() -> Option<u64> {
+/// Returns the memory limit of this process's cgroup (version 2, or the root of version 1), if it has one.
+pub fn cgroup_limit() -> Option<u64> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let path = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
     let candidates = [

@@ -30,7 +30,7 @@ use crate::configuration;
 use crate::local_cluster::{LocalCluster, LocalClusterOptions, Process, ProcessCluster};
 use sample::Random;
 use style::Style;
-use table::{PlainCopy, Row};
+use table::{Reference, Row, Yardsticks};
 
 const DATANODES: usize = 3;
 /// Copies of the file that are in memory at once: the replicas, the file itself, and what was read.
@@ -48,6 +48,8 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Longest positioned read at random, and the number of them.
 const RANDOM_BYTES: usize = 4096;
 const RANDOM_READS: usize = 50_000;
+/// Views of the whole file whose time is measured.
+const VIEWS: usize = 10;
 
 #[derive(Args)]
 pub struct DemoArguments {
@@ -159,37 +161,38 @@ async fn measure(arguments: &DemoArguments, scratch: &Path, copies: &Path) -> an
 
     // Written, and not only reserved: otherwise its first use would be measured.
     let mut buffer = vec![1; source.len()];
-    let three = bytes * DATANODES as u64;
-    let copy_files = |bar: ProgressBar| {
-        let source = &source;
-        async move {
-            let written = plain::files(source, DATANODES, copies, move |count| bar.inc(count)).await;
-            written.with_context(|| format!("cannot write to {}", copies.display()))
-        }
-    };
+    let unwritable = || format!("cannot write to {}", copies.display());
+    // First, because memory that is free for two seconds may go back to the host.
     let started = Instant::now();
-    with_bar("warming memory", three, copy_files).await?;
-    done(style, &format!("{} of memory used once, so that its first use is not measured", human(three)), started);
-    let started = Instant::now();
-    let files = with_bar("plain copies", three, copy_files).await?;
     let memcpy = plain::memory(&source, &mut buffer);
     tokio::task::yield_now().await;
     let socket = plain::socket(&source, &mut buffer).context("cannot measure a plain TCP connection")?;
     tokio::task::yield_now().await;
-    done(style, "the same bytes copied plainly, to compare with", started);
+    let file = plain::file(&source, &mut buffer, copies).await.with_context(unwritable)?;
+    done(style, "the same bytes by memcpy, bare TCP and cat, to compare with", started);
+    let three = bytes * DATANODES as u64;
+    let copy_files = |bar: ProgressBar| {
+        let source = &source;
+        async move { plain::files(source, DATANODES, copies, move |count| bar.inc(count)).await.with_context(unwritable) }
+    };
+    let started = Instant::now();
+    with_bar("warming memory", three, copy_files).await?;
+    done(style, &format!("{} of memory used once: its first use is not measured", human(three)), started);
+    let started = Instant::now();
+    let files = with_bar("plain copies", three, copy_files).await?;
+    done(style, "the same bytes copied to 3 files, to compare with", started);
 
     let configuration = cluster.client(processes.rpc()?, processes.http()?);
-    let mut demo = Demo { configuration, bytes, source, buffer };
+    let memcpys = memcpy * DATANODES as f64;
+    let yardsticks = Yardsticks { bytes, files, file, memcpy, memcpys, socket };
+    let mut demo = Demo { configuration, bytes, source, buffer, yardsticks };
     let started = Instant::now();
-    let files = PlainCopy { name: "3 x cp", seconds: files };
-    let write = demo.store("write, three replicas", files, &processes).await?;
+    let write = demo.store("write, three replicas", &processes).await?;
     done(style, "stored three times", started);
     let started = Instant::now();
-    let memcpy = PlainCopy { name: "memcpy", seconds: memcpy };
     let local = demo.read("read, DataNode's memory", DataPath::Local, memcpy, &processes).await?;
     let view = demo.view().await?;
     let random = demo.read_at_random().await?;
-    let socket = PlainCopy { name: "bare TCP", seconds: socket };
     let packets = demo.read("read, over TCP", DataPath::Packets, socket, &processes).await?;
     done(style, "read by every path", started);
     let started = Instant::now();
@@ -211,6 +214,7 @@ async fn measure(arguments: &DemoArguments, scratch: &Path, copies: &Path) -> an
         println!("{}", if number == 0 { style.dim(line) } else { line.clone() });
     }
     println!();
+    yardsticks.lines().iter().for_each(|line| println!("{}", style.dim(line)));
     println!("{}", style.dim("Reads: median of 3; all bytes were compared afterwards. CPU: client + DataNodes"));
     println!();
     Ok(processes)
@@ -228,13 +232,19 @@ fn size(arguments: &DemoArguments) -> anyhow::Result<u64> {
     };
     ensure!(bytes > 0, "the demo needs a file that is not empty: give another file");
     if bytes > fits {
+        let next_step = match (fits >> 20, &arguments.file) {
+            (0, _) => {
+                "name a larger tmpfs with --memory, or enlarge this one (in a container: --shm-size=2g)".to_owned()
+            }
+            (mib, Some(_)) => format!("give a smaller file, or --size {mib}m without a file"),
+            (mib, None) => format!("try --size {mib}m"),
+        };
         bail!(
-            "{} with {DATANODES} replicas needs {} of memory, and {} has {} free: try --size {}m",
+            "{} with {DATANODES} replicas needs {} of memory, and {} has {} free: {next_step}",
             human(bytes),
             human(bytes.saturating_mul(COPIES).saturating_add(SPARE_BYTES)),
             arguments.memory.display(),
-            human(room),
-            (fits >> 20).max(1)
+            human(room)
         );
     }
     Ok(bytes)
@@ -265,6 +275,7 @@ struct Demo {
     source: Vec<u8>,
     /// What was read last; as long as `source`.
     buffer: Vec<u8>,
+    yardsticks: Yardsticks,
 }
 
 impl Demo {
@@ -277,7 +288,7 @@ impl Demo {
         Ok(FileSystem::connect(&configuration, None, &configuration::user())?)
     }
 
-    async fn store(&self, name: &'static str, plain: PlainCopy, processes: &ProcessCluster) -> anyhow::Result<Row> {
+    async fn store(&self, name: &'static str, processes: &ProcessCluster) -> anyhow::Result<Row> {
         let files = self.client(None)?;
         // Connections and code are used for the first time by this one.
         let first = &self.source[..self.source.len().min(SIZE_MIN as usize)];
@@ -287,15 +298,17 @@ impl Demo {
         let written = write(&files, STORED, &self.source, &bar).await;
         bar.finish_and_clear();
         written?;
-        Ok(clocks.row(name, self.bytes, 1, None, Some(plain), processes))
+        let seconds = clocks.started.elapsed().as_secs_f64();
+        let reference = Reference { plain: self.yardsticks.files, limit: self.yardsticks.memcpys };
+        Ok(clocks.row(name, self.bytes, 1, seconds, reference, processes))
     }
 
-    /// Reads the file into one buffer, several times.
+    /// Reads the file into one buffer, several times. `limit`: seconds of the same bytes at the limit of this machine.
     async fn read(
         &mut self,
         name: &'static str,
         path: DataPath,
-        plain: PlainCopy,
+        limit: f64,
         processes: &ProcessCluster,
     ) -> anyhow::Result<Row> {
         let files = self.client(Some(path))?;
@@ -307,7 +320,8 @@ impl Demo {
         for _ in 0..plain::ROUNDS {
             rounds.push(self.read_once(&files).await?);
         }
-        let row = clocks.row(name, self.bytes, plain::ROUNDS, Some(median(rounds)), Some(plain), processes);
+        let reference = Reference { plain: self.yardsticks.file, limit };
+        let row = clocks.row(name, self.bytes, plain::ROUNDS, median(rounds), reference, processes);
         let carried = files.statistics().read_bytes(path) - before;
         ensure!(carried == self.bytes * plain::ROUNDS as u64, "{name}: {carried} bytes came by {path}");
         // Once more, into a buffer that has nothing of the earlier rounds.
@@ -327,12 +341,11 @@ impl Demo {
         Ok(seconds)
     }
 
-    /// Opens a view of the whole file. Returns the seconds; `None`: it is too small for a view.
+    /// Opens views of the whole file. Returns the seconds of the median; `None`: the file cannot be shown in place.
     async fn view(&self) -> anyhow::Result<Option<f64>> {
         let files = self.client(Some(DataPath::Local))?;
-        let mut seconds = None;
-        // The first round makes the mappings.
-        for _ in 0..2 {
+        let mut seconds = Vec::with_capacity(VIEWS + 1);
+        for _ in 0..=VIEWS {
             let started = Instant::now();
             let reader = files.open(STORED).await?;
             let (mut views, mut at) = (Vec::new(), 0);
@@ -341,9 +354,21 @@ impl Demo {
                 at += view.len() as u64;
                 views.push(view);
             }
-            seconds = Some(started.elapsed().as_secs_f64());
+            seconds.push(started.elapsed().as_secs_f64());
+            if seconds.len() > VIEWS {
+                let mut rest = self.source.as_slice();
+                for view in &views {
+                    let (expected, after) = rest.split_at(view.len());
+                    if view[..] != *expected {
+                        bail!("a view of {STORED} shows other bytes than were written");
+                    }
+                    rest = after;
+                    tokio::task::yield_now().await;
+                }
+            }
         }
-        Ok(seconds)
+        // The first one makes the mappings.
+        Ok(Some(median(seconds.split_off(1))))
     }
 
     /// Returns the seconds of the median read.
@@ -352,27 +377,35 @@ impl Demo {
         let reader = files.open(STORED).await?.positioned();
         let mut into = vec![0; RANDOM_BYTES.min(self.source.len())];
         let places = self.bytes - into.len() as u64 + 1;
+        // The first ones make the mappings.
+        let warming = RANDOM_READS / 10;
         let mut random = Random::new(1);
-        let mut seconds = Vec::with_capacity(RANDOM_READS);
-        for number in 0..RANDOM_READS + RANDOM_READS / 10 {
+        let mut seconds = Vec::with_capacity(RANDOM_READS + warming);
+        for number in 0..RANDOM_READS + warming {
             let at = random.number() % places;
             let started = Instant::now();
             let filled = reader.read_at(at, &mut into).await?;
-            let took = started.elapsed().as_secs_f64();
-            // The first ones make the mappings.
-            if number >= RANDOM_READS / 10 {
-                seconds.push(took);
+            seconds.push(started.elapsed().as_secs_f64());
+            ensure!(filled == into.len(), "a random read of {} bytes returned {filled}", into.len());
+            if number % 1000 == 0 {
+                tokio::task::yield_now().await;
             }
-            let at = at as usize;
+        }
+        // The same reads again. Comparing them between the measured ones would take the processor's caches from those.
+        let mut random = Random::new(1);
+        for number in 0..RANDOM_READS + warming {
+            let at = random.number() % places;
+            let filled = reader.read_at(at, &mut into).await?;
+            let expected = &self.source[at as usize..][..into.len()];
             ensure!(
-                filled == into.len() && into == self.source[at..at + filled],
+                filled == into.len() && into == expected,
                 "a random read at byte {at} of {STORED} returned other bytes than were written"
             );
             if number % 1000 == 0 {
                 tokio::task::yield_now().await;
             }
         }
-        Ok(median(seconds))
+        Ok(median(seconds.split_off(warming)))
     }
 
     /// Reads half of the file, kills a DataNode, and continues. Returns also the longest pause after that, in seconds.
@@ -408,7 +441,8 @@ impl Demo {
         let seconds = started.elapsed().as_secs_f64();
         ensure!(killed, "no DataNode was killed");
         self.check(name)?;
-        let row = Row { path: name, bytes: self.bytes, seconds, plain: None, client_cpu: None, datanode_cpu: None };
+        let reference = Reference { plain: self.yardsticks.file, limit: self.yardsticks.memcpy };
+        let row = Row { path: name, bytes: self.bytes, seconds, reference, client_cpu: None, datanode_cpu: None };
         Ok((row, pause))
     }
 
@@ -447,24 +481,23 @@ impl Clocks {
         Self { started: Instant::now(), client, datanodes }
     }
 
-    /// Returns the costs of one of `rounds` rounds. `seconds`: of one of them; `None`: all that has passed.
+    /// Returns the costs of one of `rounds` rounds. `seconds`: of one of them.
     fn row(
         self,
         path: &'static str,
         bytes: u64,
         rounds: usize,
-        seconds: Option<f64>,
-        plain: Option<PlainCopy>,
+        seconds: f64,
+        reference: Reference,
         processes: &ProcessCluster,
     ) -> Row {
-        let seconds = seconds.unwrap_or(self.started.elapsed().as_secs_f64());
         let (client, datanodes) = cpu_seconds(processes);
         let used = |before: Option<f64>, after: Option<f64>| Some((after? - before?) / rounds as f64);
         Row {
             path,
             bytes,
             seconds,
-            plain,
+            reference,
             client_cpu: used(self.client, client),
             datanode_cpu: used(self.datanodes, datanodes),
         }

@@ -14,7 +14,7 @@ use hearth_namenode::{FormatPolicy, Namenode, NamenodeOptions};
 use hearth_types::SystemClock;
 
 use crate::local_cluster::{LocalCluster, LocalClusterOptions, ProcessCluster};
-use crate::{configuration, logging, supervisor};
+use crate::{configuration, invocation, logging, supervisor};
 
 #[derive(Args)]
 pub struct UpArguments {
@@ -30,11 +30,11 @@ pub struct UpArguments {
     /// Write a core-site.xml and hdfs-site.xml for Hadoop clients to this directory.
     #[arg(long, value_name = "DIR")]
     write_conf: Option<PathBuf>,
-    /// Port of the NameNode's RPC; 0 picks a free one.
-    #[arg(long, default_value_t = 8020)]
+    /// Port of the NameNode's RPC; 0 picks a free one. The last of several counts.
+    #[arg(long, default_value_t = 8020, overrides_with = "port")]
     port: u16,
-    /// Port of the NameNode's web pages; 0 picks a free one.
-    #[arg(long, default_value_t = 9870)]
+    /// Port of the NameNode's web pages; 0 picks a free one. The last of several counts.
+    #[arg(long, default_value_t = 9870, overrides_with = "http_port")]
     http_port: u16,
     /// The tmpfs for the replicas in memory.
     #[arg(long, default_value = "/dev/shm")]
@@ -187,7 +187,7 @@ fn announce(
         println!("For Hadoop clients: export HADOOP_CONF_DIR={}", dir.display());
     }
     supervisor::ready("serving clients");
-    println!("Try: hearth fs -fs hdfs://{rpc} -ls /      Stop: Ctrl-C");
+    println!("Try: {} fs -fs hdfs://{rpc} -ls /      Stop: Ctrl-C", invocation::program());
     Ok(())
 }
 

@@ -53,8 +53,7 @@ impl Process {
             .append(true)
             .open(&log_path)
             .with_context(|| format!("cannot write the log {}", log_path.display()))?;
-        let program = std::env::current_exe().context("cannot find the executable of this program")?;
-        let mut child = Command::new(program)
+        let mut child = Command::new(own_program()?)
             .args(command)
             .env("HADOOP_CONF_DIR", &conf)
             .env(DIES_WITH_PARENT, std::process::id().to_string())
@@ -305,6 +304,13 @@ impl ProcessCluster {
         ensure!(failures.is_empty(), "{}", failures.join("\n"));
         Ok(())
     }
+}
+
+/// Returns the file of this program.
+fn own_program() -> anyhow::Result<PathBuf> {
+    let path = std::env::current_exe().context("cannot find the executable of this program")?;
+    // After an upgrade its file is gone, and the kernel still has it. The other servers are of this version, too.
+    Ok(if path.exists() { path } else { PathBuf::from("/proc/self/exe") })
 }
 
 /// Returns the last lines of a log.

@@ -3,9 +3,11 @@
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Instant;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use super::median;
 
@@ -33,17 +35,41 @@ pub async fn files(content: &[u8], count: usize, directory: &Path, mut progress:
     let paths: Vec<_> = (0..count).map(|number| directory.join(format!("copy{number}"))).collect();
     let started = Instant::now();
     for path in &paths {
-        let mut file = File::create(path)?;
-        for piece in content.chunks(PIECE_BYTES) {
-            file.write_all(piece)?;
-            progress(piece.len() as u64);
-            // No call above waits, so without this the task that handles an interruption would not run.
-            tokio::task::yield_now().await;
-        }
+        write(content, path, &mut progress).await?;
     }
     let seconds = started.elapsed().as_secs_f64();
     paths.iter().try_for_each(fs::remove_file)?;
     Ok(seconds)
+}
+
+/// Writes `from` to a new file in `directory`, and reads it into `to`, as `cat` would. Removes the file. Returns the
+/// seconds of the median read. Both have the same length.
+pub async fn file(from: &[u8], to: &mut [u8], directory: &Path) -> io::Result<f64> {
+    let path = directory.join("copy");
+    write(from, &path, &mut |_| {}).await?;
+    let mut rounds = Vec::with_capacity(ROUNDS + 1);
+    for _ in 0..=ROUNDS {
+        let started = Instant::now();
+        let mut file = File::open(&path)?;
+        for piece in to.chunks_mut(PIECE_BYTES) {
+            file.read_exact(piece)?;
+        }
+        rounds.push(started.elapsed().as_secs_f64());
+        tokio::task::yield_now().await;
+    }
+    fs::remove_file(&path)?;
+    Ok(median(rounds.split_off(1)))
+}
+
+async fn write(content: &[u8], path: &Path, progress: &mut impl FnMut(u64)) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    for piece in content.chunks(PIECE_BYTES) {
+        file.write_all(piece)?;
+        progress(piece.len() as u64);
+        // No call above waits, so without this the task that handles an interruption would not run.
+        tokio::task::yield_now().await;
+    }
+    Ok(())
 }
 
 /// Sends `from` over a TCP connection of this machine to `to`, with one write and one read for each MiB at best. Returns
@@ -56,13 +82,24 @@ pub fn socket(from: &[u8], to: &mut [u8]) -> io::Result<f64> {
     Ok(median(rounds.split_off(1)))
 }
 
+/// Returns a connection within this machine that is not paced. BBR would slow it down, and Hearth's DataNodes do not pace
+/// data within a machine.
+fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    if sockopt::tcp_congestion(&socket).is_ok_and(|name| name.starts_with("bbr")) {
+        sockopt::set_tcp_congestion(&socket, "reno")?;
+    }
+    rustix::net::connect(&socket, &address)?;
+    Ok(TcpStream::from(socket))
+}
+
 fn socket_once(from: &[u8], to: &mut [u8]) -> io::Result<f64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     // The closure owns the listener, so that a sender whose connection was not accepted fails.
     std::thread::scope(move |scope| {
         let sender = scope.spawn(move || -> io::Result<()> {
-            let mut stream = TcpStream::connect(address)?;
+            let mut stream = connect(address)?;
             from.chunks(PIECE_BYTES).try_for_each(|piece| stream.write_all(piece))
         });
         let (mut stream, _) = listener.accept()?;
@@ -89,6 +126,9 @@ mod tests {
         assert!(copy == content);
         copy.fill(0);
         assert!(socket(&content, &mut copy).unwrap() > 0.0);
+        assert!(copy == content);
+        copy.fill(0);
+        assert!(file(&content, &mut copy, directory.path()).await.unwrap() > 0.0);
         assert!(copy == content);
         let mut told = 0;
         assert!(files(&content, 3, directory.path(), |bytes| told += bytes).await.unwrap() > 0.0);

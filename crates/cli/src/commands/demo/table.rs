@@ -5,23 +5,51 @@ pub struct Row {
     pub path: &'static str,
     pub bytes: u64,
     pub seconds: f64,
-    /// The same bytes copied plainly. `None`: there is no such copy.
-    pub plain: Option<PlainCopy>,
+    pub reference: Reference,
     /// CPU seconds of the client. `None` if the process did other work as well.
     pub client_cpu: Option<f64>,
     /// CPU seconds of all DataNodes together.
     pub datanode_cpu: Option<f64>,
 }
 
-/// A plain copy that a row is compared with.
-pub struct PlainCopy {
-    pub name: &'static str,
-    pub seconds: f64,
+/// What a row is compared with, in seconds for the same bytes.
+#[derive(Clone, Copy)]
+pub struct Reference {
+    /// A plain copy.
+    pub plain: f64,
+    /// The limit of this machine.
+    pub limit: f64,
 }
 
-const HEADINGS: [&str; 5] = ["", "GB/s", "ratio to", "a plain copy", "CPU s/GB"];
-/// Columns of numbers, which are aligned to the right.
-const NUMBERS: [bool; 5] = [false, true, true, false, true];
+/// Seconds of plain copies of the file on this machine, measured in the same run.
+#[derive(Clone, Copy)]
+pub struct Yardsticks {
+    pub bytes: u64,
+    /// Written to as many files as there are replicas.
+    pub files: f64,
+    /// Read from a file.
+    pub file: f64,
+    /// Copied in memory.
+    pub memcpy: f64,
+    /// Copied in memory as often as there are replicas.
+    pub memcpys: f64,
+    /// Sent over a TCP connection.
+    pub socket: f64,
+}
+
+impl Yardsticks {
+    /// Returns the lines that explain the columns of ratios. They have room for two digits before each point.
+    pub fn lines(&self) -> [String; 2] {
+        let rate = |seconds: f64| format!("{:.2}", self.bytes as f64 / 1e9 / seconds);
+        let Self { files, file, memcpy, memcpys, socket, .. } = *self;
+        [
+            format!("Plain copies: 3 x cp {}, cat {} GB/s", rate(files), rate(file)),
+            format!("Limits: 3 x memcpy {}, memcpy {}, bare TCP {} GB/s", rate(memcpys), rate(memcpy), rate(socket)),
+        ]
+    }
+}
+
+const HEADINGS: [&str; 5] = ["", "GB/s", "to plain copy", "to limit", "CPU s/GB"];
 
 /// Returns the headings and the rows as aligned lines.
 pub fn render(rows: &[Row]) -> Vec<String> {
@@ -30,9 +58,10 @@ pub fn render(rows: &[Row]) -> Vec<String> {
     let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; 5] = std::array::from_fn(width);
     let line = |row: &[String; 5]| {
-        let padded = row.iter().zip(widths).zip(NUMBERS).map(|((cell, width), is_number)| match is_number {
-            true => format!("{cell:>width$}"),
-            false => format!("{cell:<width$}"),
+        // Only the first column has words.
+        let padded = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| match column {
+            0 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
         });
         format!("  {}", padded.collect::<Vec<_>>().join("  ").trim_end())
     };
@@ -41,20 +70,20 @@ pub fn render(rows: &[Row]) -> Vec<String> {
 
 fn cells_of(row: &Row) -> [String; 5] {
     let gigabytes = row.bytes as f64 / 1e9;
-    let none = || "–".to_owned();
     let cpu = match (row.client_cpu, row.datanode_cpu) {
         (Some(client), Some(datanodes)) => {
             format!("{:.2} + {:.2}", client / gigabytes, datanodes / gigabytes)
         }
-        _ => none(),
+        _ => "–".to_owned(),
     };
-    let (ratio, plain) = match &row.plain {
-        Some(PlainCopy { name, seconds }) => {
-            (format!("{:.2} x", seconds / row.seconds), format!("{name}, {:.2} GB/s", gigabytes / seconds))
-        }
-        None => (none(), none()),
-    };
-    [row.path.to_owned(), format!("{:.2}", gigabytes / row.seconds), ratio, plain, cpu]
+    let ratio = |to: f64| format!("{:.2} x", to / row.seconds);
+    [
+        row.path.to_owned(),
+        format!("{:.2}", gigabytes / row.seconds),
+        ratio(row.reference.plain),
+        ratio(row.reference.limit),
+        cpu,
+    ]
 }
 
 #[cfg(test)]
@@ -63,23 +92,31 @@ mod tests {
 
     #[test]
     fn columns_are_aligned() {
-        let row = |path, plain, client_cpu| Row {
+        let row = |path, client_cpu| Row {
             path,
             bytes: 2_000_000_000,
             seconds: 1.0,
-            plain,
+            reference: Reference { plain: 1.5, limit: 0.5 },
             client_cpu,
             datanode_cpu: Some(1.0),
         };
-        let copy = PlainCopy { name: "memcpy", seconds: 0.5 };
-        let table = render(&[row("write", Some(copy), Some(3.0)), row("a much longer path", None, None)]);
+        let table = render(&[row("write", Some(3.0)), row("a much longer path", None)]);
         assert_eq!(
             table,
             [
-                "                      GB/s  ratio to  a plain copy          CPU s/GB",
-                "  write               2.00    0.50 x  memcpy, 4.00 GB/s  1.50 + 0.50",
-                "  a much longer path  2.00         –  –                            –",
+                "                      GB/s  to plain copy  to limit     CPU s/GB",
+                "  write               2.00         1.50 x    0.50 x  1.50 + 0.50",
+                "  a much longer path  2.00         1.50 x    0.50 x            –",
             ]
         );
+    }
+
+    #[test]
+    fn yardsticks_fit_a_line() {
+        let yardsticks =
+            Yardsticks { bytes: 20_000_000_000, files: 1.0, file: 1.0, memcpy: 1.0, memcpys: 2.0, socket: 0.8 };
+        let lines = yardsticks.lines();
+        assert_eq!(lines[0], "Plain copies: 3 x cp 20.00, cat 20.00 GB/s");
+        assert_eq!(lines[1], "Limits: 3 x memcpy 10.00, memcpy 20.00, bare TCP 25.00 GB/s");
     }
 }
