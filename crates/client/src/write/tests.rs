@@ -361,3 +361,75 @@ async fn failed_append_closes_file() {
     assert!(matches!(refused.failure(), Failure::Answer { method: "append", .. }), "{refused}");
     assert_eq!(namenode.completed(), 1);
 }
+
+/// Opens a file whose lease another client holds, on these datanodes.
+async fn created_elsewhere(datanodes: Vec<DatanodeInfo>) -> (FakeNamenode, Option<Writer>) {
+    let namenode = FakeNamenode::start(datanodes).await;
+    let (path, client_name) = ("/file".to_owned(), "DFSClient_1".to_owned());
+    let file = CreatedFile { path, inode: 17, client_name, replication: 2, block_size: BLOCK as u64 };
+    let writer = client(&namenode, "packets").write_created(file).await.unwrap();
+    (namenode, writer)
+}
+
+#[tokio::test]
+async fn file_of_another_client_is_written_in_its_name() {
+    let datanode = FakeDatanode::start(Breaks::AtOnce).await;
+    let (namenode, writer) = created_elsewhere(vec![datanode.info("one"), datanode.info("two")]).await;
+    let mut writer = writer.expect("Hearth's datanodes");
+    let bytes = content(11, 2 * BLOCK + 700);
+    writer.write(&bytes[..700]).await.unwrap();
+    assert!(writer.pipeline().is_empty());
+    writer.hflush().await.unwrap();
+    assert_eq!(writer.pipeline().len(), 2);
+    datanode.end_pipelines();
+    until("the next pipeline", async || datanode.asked(DataPath::Packets) == 2).await;
+    writer.write(&bytes[700..]).await.unwrap();
+    writer.finish().await.unwrap();
+    writer.finish().await.unwrap();
+    assert_eq!((namenode.completed(), writer.pipeline().len()), (0, 0));
+    writer.close().await.unwrap();
+    assert!(datanode.bytes() == bytes);
+    assert_eq!((namenode.completed(), namenode.holders()), (1, vec!["DFSClient_1".to_owned()]));
+    assert_eq!(namenode.heard(), Heard { excluded: 0, abandoned: 0, recovered: 1 });
+}
+
+#[tokio::test]
+async fn file_on_other_datanodes_is_left_to_its_client() {
+    let datanode = FakeDatanode::start(Breaks::AtOnce).await;
+    let mut stranger = DatanodeInfo { offer: None, ..datanode.info("stranger") };
+    // No process listens on this port.
+    stranger.id.transfer_port = 1;
+    let (namenode, writer) = created_elsewhere(vec![stranger]).await;
+    assert!(writer.is_none());
+    assert_eq!(namenode.heard(), Heard { excluded: 0, abandoned: 1, recovered: 0 });
+    assert_eq!(namenode.holders(), ["DFSClient_1"]);
+}
+
+#[tokio::test]
+async fn flush_is_awaited_while_the_writer_continues() {
+    let datanode = FakeDatanode::start(Breaks::AtOnce).await;
+    let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
+    let bytes = content(12, BLOCK + 3000);
+    let mut writer = create(&client(&namenode, "packets"), "/file").await;
+    writer.write(&bytes[..1000]).await.unwrap();
+    let pending = writer.begin_flush(FlushOptions::default()).await.unwrap();
+    writer.write(&bytes[1000..2000]).await.unwrap();
+    pending.acknowledged().await.unwrap();
+    assert_eq!(namenode.recorded(), [1000]);
+    // The pipeline is known. The length is recorded on request.
+    writer.hflush().await.unwrap();
+    let update = FlushOptions { update_length: true, ..FlushOptions::default() };
+    writer.begin_flush(update).await.unwrap().acknowledged().await.unwrap();
+    assert_eq!(namenode.recorded(), [1000, 2000]);
+    // A block that ends early. Nothing is left to be ended by the second call.
+    let end = FlushOptions { sync: true, end_block: true, ..FlushOptions::default() };
+    for _ in 0..2 {
+        writer.begin_flush(end).await.unwrap().acknowledged().await.unwrap();
+    }
+    writer.begin_flush(update).await.unwrap().acknowledged().await.unwrap();
+    assert_eq!(namenode.recorded(), [1000, 2000, 2000]);
+    writer.write(&bytes[2000..]).await.unwrap();
+    writer.close().await.unwrap();
+    assert!(datanode.bytes() == bytes);
+    assert_eq!(datanode.asked(DataPath::Packets), 3, "blocks of 2000, 1 MiB and 1000 bytes");
+}

@@ -1,6 +1,7 @@
 //! A fake namenode that places each block on all its datanodes except those that the writer excludes, and counts
 //! requests.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
@@ -44,6 +45,10 @@ struct State {
     /// Number of times that closing is still refused, and number of files closed.
     refusals: AtomicUsize,
     completed: AtomicUsize,
+    /// Clients that allocated, gave up or recorded blocks, or closed files.
+    holders: Mutex<BTreeSet<String>>,
+    /// Block lengths that were recorded.
+    recorded: Mutex<Vec<i64>>,
 }
 
 /// Counts of the requests received.
@@ -62,8 +67,20 @@ impl FakeNamenode {
         let (last, heard, allocates) = (AtomicI64::new(1000), Mutex::default(), watch::Sender::new(true));
         let (refusals, completed) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let (spare, closed, created) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let state = State { datanodes, spare, last, heard, created, allocates, closed, refusals, completed };
-        let state = Arc::new(state);
+        let (holders, recorded) = (Mutex::default(), Mutex::default());
+        let state = Arc::new(State {
+            datanodes,
+            spare,
+            last,
+            heard,
+            created,
+            allocates,
+            closed,
+            refusals,
+            completed,
+            holders,
+            recorded,
+        });
         let server = RpcServer::start("127.0.0.1:0", Arc::clone(&state), RpcServerOptions::default()).await.unwrap();
         Self { server, state }
     }
@@ -113,6 +130,16 @@ impl FakeNamenode {
         self.state.refusals.store(times, Ordering::Relaxed);
     }
 
+    /// Returns the clients that allocated, gave up or recorded blocks, or closed files.
+    pub fn holders(&self) -> Vec<String> {
+        self.state.holders.lock().iter().cloned().collect()
+    }
+
+    /// Returns the block lengths that writers had recorded, in order.
+    pub fn recorded(&self) -> Vec<i64> {
+        self.state.recorded.lock().clone()
+    }
+
     /// Returns the number of files closed.
     pub fn completed(&self) -> usize {
         self.state.completed.load(Ordering::Relaxed)
@@ -159,6 +186,7 @@ impl Service for State {
             }
             "addBlock" => {
                 let asked = AddBlockRequestProto::decode(call.request).unwrap();
+                self.holders.lock().insert(asked.client_name.clone());
                 let _ = self.allocates.subscribe().wait_for(|allocates| *allocates).await;
                 self.heard.lock().excluded += asked.exclude_nodes.len();
                 let excluded = |uuid: &str| asked.exclude_nodes.iter().any(|node| node.id.datanode_uuid == uuid);
@@ -170,11 +198,14 @@ impl Service for State {
                 AddBlockResponseProto { block: self.located(None, datanodes) }.encode_to_vec()
             }
             "abandonBlock" => {
+                let asked = AbandonBlockRequestProto::decode(call.request).unwrap();
+                self.holders.lock().insert(asked.holder);
                 self.heard.lock().abandoned += 1;
                 AbandonBlockResponseProto::default().encode_to_vec()
             }
             "updateBlockForPipeline" => {
                 let asked = UpdateBlockForPipelineRequestProto::decode(call.request).unwrap();
+                self.holders.lock().insert(asked.client_name);
                 let block = self.located(Some(BlockId(asked.block.block_id as i64)), Vec::new());
                 UpdateBlockForPipelineResponseProto { block }.encode_to_vec()
             }
@@ -196,11 +227,20 @@ impl Service for State {
                 GetAdditionalDatanodeResponseProto { block }.encode_to_vec()
             }
             "updatePipeline" => {
+                let asked = UpdatePipelineRequestProto::decode(call.request).unwrap();
+                self.holders.lock().insert(asked.client_name);
                 self.heard.lock().recovered += 1;
                 UpdatePipelineResponseProto::default().encode_to_vec()
             }
-            "fsync" => FsyncResponseProto::default().encode_to_vec(),
+            "fsync" => {
+                let asked = FsyncRequestProto::decode(call.request).unwrap();
+                self.holders.lock().insert(asked.client);
+                self.recorded.lock().extend(asked.last_block_length);
+                FsyncResponseProto::default().encode_to_vec()
+            }
             "complete" => {
+                let asked = CompleteRequestProto::decode(call.request).unwrap();
+                self.holders.lock().insert(asked.client_name);
                 let left = |refusals: usize| refusals.checked_sub(1);
                 let result = self.refusals.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_err();
                 self.completed.fetch_add(usize::from(result), Ordering::Relaxed);
