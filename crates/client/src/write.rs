@@ -346,6 +346,11 @@ impl Writer {
         self.progress.borrow().datanodes.to_vec()
     }
 
+    /// Returns the last block that all datanodes have in full, with its length. `None` if this writer has written none.
+    pub fn last_block(&self) -> Option<ExtendedBlock> {
+        self.progress.borrow().last.clone()
+    }
+
     /// Sends the remaining packets, awaits the datanodes, and has the namenode close the file.
     ///
     /// Cancel safety: if dropped, for example by a time-out, the close continues in the background once there was room

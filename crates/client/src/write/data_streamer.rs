@@ -52,6 +52,7 @@ impl DataStreamer {
             acknowledged: -1,
             pipelines: 0,
             datanodes: Arc::default(),
+            last: None,
             block: 0,
             granted_memory: GrantedMemory::Unknown,
             broken: false,
@@ -109,6 +110,7 @@ impl DataStreamer {
                 return Err(Failure::WriterClosed { path: self.file.path.clone() }.into());
             };
             last = Some(block.clone());
+            self.progress.send_modify(|progress| progress.last = last.clone());
             self.previous = Some(block);
         }
         Ok(last)

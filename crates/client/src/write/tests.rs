@@ -428,6 +428,7 @@ async fn flush_is_awaited_while_the_writer_continues() {
     }
     writer.begin_flush(update).await.unwrap().acknowledged().await.unwrap();
     assert_eq!(namenode.recorded(), [1000, 2000, 2000]);
+    until("the first block", async || writer.last_block().is_some_and(|block| block.length() == 2000)).await;
     writer.write(&bytes[2000..]).await.unwrap();
     writer.close().await.unwrap();
     assert!(datanode.bytes() == bytes);

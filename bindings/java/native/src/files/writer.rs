@@ -1,7 +1,7 @@
 //! Native half of the Java class `io.hearth.hdfs.NativeWriter`, which documents each function: conversion between Java's
 //! types and [`hearth_client::Writer`].
 
-use hearth_client::{CreatedFile, DatanodeInfo, FileSystem, FlushOptions, PendingFlush, Writer};
+use hearth_client::{Block, CreatedFile, DatanodeInfo, FileSystem, FlushOptions, PendingFlush, Writer};
 use jni_sys::{JNIEnv, jboolean, jbyteArray, jclass, jint, jlong};
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
@@ -176,6 +176,28 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeWriter_pipeline(
         let writer = unsafe { object::<OpenWriter>(writer) };
         let datanodes = writer.writer()?.pipeline();
         jvm.new_bytes(described(&datanodes).as_bytes())
+    })
+}
+
+/// `byte[] lastBlock(long writer)`
+///
+/// # Safety
+///
+/// Called by `io.hearth.hdfs` only, with an address that `begin` returned and that is not closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeWriter_lastBlock(
+    env: *mut JNIEnv,
+    _class: jclass,
+    writer: jlong,
+) -> jbyteArray {
+    // SAFETY: the JVM passes its environment of this thread.
+    let jvm = unsafe { Jvm::new(env) };
+    guarded(&jvm, std::ptr::null_mut(), || {
+        // SAFETY: Java keeps the writer while it calls.
+        let writer = unsafe { object::<OpenWriter>(writer) };
+        let Some(last) = writer.writer()?.last_block() else { return Ok(std::ptr::null_mut()) };
+        let Block { id, stamp, length } = last.block;
+        jvm.new_bytes(format!("{}\t{}\t{length}\t{}", last.pool, id.0, stamp.0).as_bytes())
     })
 }
 

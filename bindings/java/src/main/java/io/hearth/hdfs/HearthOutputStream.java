@@ -8,7 +8,10 @@ import java.util.EnumSet;
 import org.apache.hadoop.fs.CreateFlag;
 import org.apache.hadoop.hdfs.DFSOutputStream;
 import org.apache.hadoop.hdfs.client.HdfsDataOutputStream.SyncFlag;
+import org.apache.hadoop.hdfs.protocol.DSQuotaExceededException;
 import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
+import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
+import org.apache.hadoop.hdfs.protocol.QuotaByStorageTypeExceededException;
 import org.apache.hadoop.util.Progressable;
 
 /**
@@ -329,6 +332,8 @@ final class HearthOutputStream extends DFSOutputStream {
         } catch (IOException e) {
             if (writer == null) {
                 closeAfter(e);
+            } else {
+                completeAfter(e);
             }
             recoverLease(e);
             throw e;
@@ -360,6 +365,35 @@ final class HearthOutputStream extends DFSOutputStream {
                 failure.addSuppressed(e);
             }
         }
+    }
+
+    /** If a quota was exceeded, what was written before becomes a complete file, as with Hadoop's stream. */
+    private void completeAfter(IOException failure) {
+        if (failure instanceof DSQuotaExceededException || failure instanceof QuotaByStorageTypeExceededException) {
+            try {
+                completeFile(lastBlock());
+            } catch (IOException e) {
+                failure.addSuppressed(e);
+            }
+        }
+    }
+
+    private ExtendedBlock lastBlock() {
+        long address = writer.acquire();
+        byte[] last;
+        try {
+            last = address == 0 ? null : NativeWriter.lastBlock(address);
+        } finally {
+            if (address != 0) {
+                writer.release();
+            }
+        }
+        if (last == null) {
+            return null;
+        }
+        String[] fields = new String(last, StandardCharsets.UTF_8).split("\t");
+        return new ExtendedBlock(fields[0], Long.parseLong(fields[1]), Long.parseLong(fields[2]),
+                Long.parseLong(fields[3]));
     }
 
     /** After a failure, has the NameNode recover the file's lease, if that is configured. */

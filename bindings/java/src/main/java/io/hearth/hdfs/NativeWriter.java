@@ -49,6 +49,12 @@ final class NativeWriter {
     static native byte[] pipeline(long writer);
 
     /**
+     * Returns the last block that all DataNodes have in full: its pool, id, length and generation stamp in UTF-8, separated
+     * by tabs; null if there is none.
+     */
+    static native byte[] lastBlock(long writer);
+
+    /**
      * Sends the rest of the bytes and waits for the DataNodes.
      *
      * @throws java.io.InterruptedIOException if the thread is interrupted; the call may be repeated
