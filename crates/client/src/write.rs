@@ -10,9 +10,9 @@
 mod append;
 mod block;
 mod create;
-mod created_elsewhere;
 mod data_streamer;
 mod flush;
+mod foreign_file;
 mod granted_memory;
 mod local_sender;
 mod one_sided_sender;
@@ -42,9 +42,9 @@ use crate::options::PacketOptions;
 use crate::session::Session;
 use crate::{DataPath, Error, backoff};
 pub use create::CreateOptions;
-pub use created_elsewhere::CreatedFile;
 use data_streamer::DataStreamer;
 pub use flush::{FlushOptions, PendingFlush};
+pub use foreign_file::ForeignFile;
 use granted_memory::{GrantedMemory, GrantedRange};
 use packet::{Packet, PacketPool};
 use packetizer::Packetizer;
@@ -99,7 +99,7 @@ pub struct Writer {
     persisted: Arc<AtomicU64>,
     /// `hsync` has been called: blocks that end from then on are on disk once they have ended.
     syncs: bool,
-    /// Keeps the lease. `None`: the client that created the file does.
+    /// Keeps the lease. `None`: another client does.
     open: Option<OpenFile>,
 }
 

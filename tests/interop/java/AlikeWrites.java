@@ -418,9 +418,24 @@ final class AlikeWrites {
                 }
                 try (FSDataOutputStream out = fs.append(file)) {
                     story.tell("position", out.getPos());
+                    out.hflush();
                     write(out, 11, length, block, 70_001);
                     out.hflush();
+                    writtenBy(fs, out);
+                    story.tell("initial length", ((DFSOutputStream) out.getWrappedStream()).getInitialLen());
                     story.tell("seen", content(both[0], file));
+                }
+                look(file, story);
+                // Without a byte, with a sync before the first byte, and into a block of its own.
+                fs.append(file).close();
+                try (FSDataOutputStream out = fs.append(file)) {
+                    out.hsync();
+                    write(out, 12, 0, 3000, 999);
+                }
+                look(file, story);
+                EnumSet<CreateFlag> apart = EnumSet.of(CreateFlag.APPEND, CreateFlag.NEW_BLOCK);
+                try (FSDataOutputStream out = ((DistributedFileSystem) fs).append(file, apart, 4096, null)) {
+                    write(out, 13, 0, 3000, 999);
                 }
                 look(file, story);
             });

@@ -362,12 +362,17 @@ async fn failed_append_closes_file() {
     assert_eq!(namenode.completed(), 1);
 }
 
-/// Opens a file whose lease another client holds, on these datanodes.
+/// A file whose lease another client holds.
+fn foreign_file() -> ForeignFile {
+    let (path, client_name) = ("/file".to_owned(), "DFSClient_1".to_owned());
+    let block_size = BLOCK as u64;
+    ForeignFile { path, inode: 17, client_name, replication: 2, block_size, length: 0, last_block: None }
+}
+
+/// Opens that file on these datanodes.
 async fn created_elsewhere(datanodes: Vec<DatanodeInfo>) -> (FakeNamenode, Option<Writer>) {
     let namenode = FakeNamenode::start(datanodes).await;
-    let (path, client_name) = ("/file".to_owned(), "DFSClient_1".to_owned());
-    let file = CreatedFile { path, inode: 17, client_name, replication: 2, block_size: BLOCK as u64 };
-    let writer = client(&namenode, "packets").write_created(file).await.unwrap();
+    let writer = client(&namenode, "packets").write_foreign(foreign_file()).await.unwrap();
     (namenode, writer)
 }
 
@@ -391,6 +396,30 @@ async fn file_of_another_client_is_written_in_its_name() {
     assert!(datanode.bytes() == bytes);
     assert_eq!((namenode.completed(), namenode.holders()), (1, vec!["DFSClient_1".to_owned()]));
     assert_eq!(namenode.heard(), Heard { excluded: 0, abandoned: 0, recovered: 1 });
+}
+
+#[tokio::test]
+async fn file_opened_elsewhere_for_append_is_continued() {
+    const BEFORE: usize = 1000;
+    let datanode = FakeDatanode::start(Breaks::AtOnce).await;
+    let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
+    namenode.has_file(BEFORE, 1);
+    let bytes = content(13, BLOCK + 700);
+    datanode.has(CLOSED, &bytes[..BEFORE]);
+    let opened = namenode.opened_block();
+    let file = ForeignFile { length: BEFORE as u64, last_block: Some(opened.clone()), ..foreign_file() };
+    let fs = client(&namenode, "packets");
+    let mut writer = fs.write_foreign(file.clone()).await.unwrap().expect("a datanode of Hearth");
+    assert_eq!(writer.position(), BEFORE as u64);
+    writer.write(&bytes[BEFORE..]).await.unwrap();
+    writer.close().await.unwrap();
+    assert!(datanode.bytes() == bytes);
+    assert_eq!(namenode.holders(), ["DFSClient_1"]);
+    // Another file has the path.
+    let mut other = opened;
+    other.block.id.0 += 1;
+    let refused = fs.write_foreign(ForeignFile { last_block: Some(other), ..file }).await.map(drop).unwrap_err();
+    assert!(matches!(refused.failure(), Failure::Answer { method: "getBlockLocations", .. }), "{refused}");
 }
 
 #[tokio::test]

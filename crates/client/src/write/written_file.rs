@@ -8,7 +8,7 @@ pub(crate) struct WrittenFile {
     pub path: String,
     /// Stays the same across renames, so writing continues when another client renames the file.
     pub inode: u64,
-    /// Holder of the file's lease: this client, or the one that created the file for it.
+    /// Holder of the file's lease: this client, or the one that opened the file for it.
     pub client_name: String,
     pub replication: u16,
     pub block_size: u64,

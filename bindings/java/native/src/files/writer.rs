@@ -1,7 +1,10 @@
 //! Native half of the Java class `io.hearth.hdfs.NativeWriter`, which documents each function: conversion between Java's
 //! types and [`hearth_client::Writer`].
 
-use hearth_client::{Block, CreatedFile, DatanodeInfo, FileSystem, FlushOptions, PendingFlush, Writer};
+use hearth_client::{
+    Block, BlockId, BlockPoolId, DatanodeInfo, ExtendedBlock, FileSystem, FlushOptions, ForeignFile, GenerationStamp,
+    PendingFlush, Writer,
+};
 use jni_sys::{JNIEnv, jboolean, jbyteArray, jclass, jint, jlong};
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
@@ -59,7 +62,28 @@ fn described(datanodes: &[DatanodeInfo]) -> String {
     lines
 }
 
-/// `long begin(long client, byte[] path, long inode, byte[] holder, int replication, long blockSize)`
+/// Encodes a block: pool, id, length and generation stamp, separated by tabs.
+fn encoded(block: &ExtendedBlock) -> String {
+    let Block { id, stamp, length } = block.block;
+    format!("{}\t{}\t{length}\t{}", block.pool, id.0, stamp.0)
+}
+
+/// Decodes a block that Java has encoded likewise.
+///
+/// Errors: `Argument`.
+fn decoded(text: &str) -> Result<ExtendedBlock, Thrown> {
+    let block = || {
+        let fields: Vec<&str> = text.split('\t').collect();
+        let [pool, id, length, stamp] = fields[..] else { return None };
+        let (id, stamp) = (BlockId(id.parse().ok()?), GenerationStamp(stamp.parse().ok()?));
+        let block = Block { id, stamp, length: length.parse().ok()? };
+        Some(ExtendedBlock { pool: BlockPoolId::new(pool), block })
+    };
+    block().ok_or(Thrown::Argument("a block that is not encoded as this library expects"))
+}
+
+/// `long begin(long client, byte[] path, long inode, byte[] holder, int replication, long blockSize, long length, byte[]
+/// lastBlock)`
 ///
 /// # Safety
 ///
@@ -74,6 +98,8 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeWriter_begin(
     holder: jbyteArray,
     replication: jint,
     block_size: jlong,
+    length: jlong,
+    last_block: jbyteArray,
 ) -> jlong {
     // SAFETY: the JVM passes its environment of this thread.
     let jvm = unsafe { Jvm::new(env) };
@@ -81,10 +107,18 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeWriter_begin(
         // SAFETY: Java keeps the client while it calls.
         let client = unsafe { object::<FileSystem>(client) };
         let replication = u16::try_from(replication).map_err(|_| Thrown::Argument("a number of replicas"))?;
-        let block_size = u64::try_from(block_size).map_err(|_| Thrown::Argument("a block size below 0"))?;
-        let (path, client_name) = (jvm.text(path)?, jvm.text(holder)?);
-        let file = CreatedFile { path, inode: inode as u64, client_name, replication, block_size };
-        let writer = wait_through(client.write_created(file))??;
+        let size = |bytes: jlong| u64::try_from(bytes).map_err(|_| Thrown::Argument("a number of bytes below 0"));
+        let last_block = jvm.text(last_block)?;
+        let file = ForeignFile {
+            path: jvm.text(path)?,
+            inode: inode as u64,
+            client_name: jvm.text(holder)?,
+            replication,
+            block_size: size(block_size)?,
+            length: size(length)?,
+            last_block: if last_block.is_empty() { None } else { Some(decoded(&last_block)?) },
+        };
+        let writer = wait_through(client.write_foreign(file))??;
         Ok(writer.map_or(0, |writer| handed(OpenWriter(Mutex::new(Some(writer))))))
     })
 }
@@ -196,8 +230,7 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeWriter_lastBlock(
         // SAFETY: Java keeps the writer while it calls.
         let writer = unsafe { object::<OpenWriter>(writer) };
         let Some(last) = writer.writer()?.last_block() else { return Ok(std::ptr::null_mut()) };
-        let Block { id, stamp, length } = last.block;
-        jvm.new_bytes(format!("{}\t{}\t{length}\t{}", last.pool, id.0, stamp.0).as_bytes())
+        jvm.new_bytes(encoded(&last).as_bytes())
     })
 }
 
@@ -274,5 +307,16 @@ mod tests {
         let datanode = DatanodeInfo { location: "/rack".to_owned(), ..DatanodeInfo::of(id) };
         let line = "127.0.0.1\tlocalhost\tone\t1\t2\t0\t3\t/rack\n";
         assert_eq!(described(&[datanode.clone(), datanode]), [line, line].concat());
+    }
+
+    #[test]
+    fn blocks_are_decoded_as_they_are_encoded() {
+        let block = Block { id: BlockId(-7), stamp: GenerationStamp(1001), length: 60 };
+        let block = ExtendedBlock { pool: BlockPoolId::new("BP-1"), block };
+        assert_eq!(encoded(&block), "BP-1\t-7\t60\t1001");
+        assert_eq!(decoded(&encoded(&block)).unwrap(), block);
+        for wrong in ["", "BP-1\t1\t2", "BP-1\t1\t2\t3\t4", "BP-1\t1\t-2\t3", "BP-1\tone\t2\t3"] {
+            assert!(decoded(wrong).is_err(), "{wrong:?}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use hearth_protocol::rpc::{
 };
 use hearth_types::{
     Block, BlockId, BlockPoolId, DatanodeInfo, ExtendedBlock, FileFlags, FileKind, FileStatus, FsPermission,
-    GenerationStamp, LocatedBlock, StorageId, StorageType,
+    GenerationStamp, LocatedBlock, LocatedBlocks, StorageId, StorageType,
 };
 use hearth_wire::proto::hdfs::*;
 use hearth_wire::rpc::{exceptions, protocols};
@@ -42,6 +42,8 @@ struct State {
     allocates: watch::Sender<bool>,
     /// A closed file of one block.
     closed: Mutex<Option<FileStatus>>,
+    /// Its block, once another client has opened it for append.
+    opened: Mutex<Option<LocatedBlock>>,
     /// Number of times that closing is still refused, and number of files closed.
     refusals: AtomicUsize,
     completed: AtomicUsize,
@@ -67,7 +69,7 @@ impl FakeNamenode {
         let (last, heard, allocates) = (AtomicI64::new(1000), Mutex::default(), watch::Sender::new(true));
         let (refusals, completed) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let (spare, closed, created) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let (holders, recorded) = (Mutex::default(), Mutex::default());
+        let (holders, recorded, opened) = (Mutex::default(), Mutex::default(), Mutex::default());
         let state = Arc::new(State {
             datanodes,
             spare,
@@ -76,6 +78,7 @@ impl FakeNamenode {
             created,
             allocates,
             closed,
+            opened,
             refusals,
             completed,
             holders,
@@ -123,6 +126,17 @@ impl FakeNamenode {
             symlink: None,
             erasure_coding_policy: None,
         });
+    }
+
+    /// Opens that file for append, as for another client. Returns its block.
+    pub fn opened_block(&self) -> ExtendedBlock {
+        let length = self.state.closed.lock().as_ref().expect("a closed file").length;
+        let located = self.state.located(Some(CLOSED), self.state.datanodes.clone());
+        let mut located = LocatedBlock::try_from(located).unwrap();
+        located.block.block.length = length;
+        let block = located.block.clone();
+        *self.state.opened.lock() = Some(located);
+        block
     }
 
     /// Makes it refuse to close the next file this many times.
@@ -183,6 +197,16 @@ impl Service for State {
                 let mut block = self.located(Some(CLOSED), self.datanodes.clone());
                 block.b.num_bytes = Some(status.length);
                 AppendResponseProto { block: Some(block), stat: Some((&status).into()) }.encode_to_vec()
+            }
+            "getBlockLocations" => {
+                let located = LocatedBlocks {
+                    file_length: 0,
+                    under_construction: true,
+                    blocks: Vec::new(),
+                    last_block: self.opened.lock().clone(),
+                    last_block_complete: false,
+                };
+                GetBlockLocationsResponseProto { locations: Some((&located).into()) }.encode_to_vec()
             }
             "addBlock" => {
                 let asked = AddBlockRequestProto::decode(call.request).unwrap();

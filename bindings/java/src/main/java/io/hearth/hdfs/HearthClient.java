@@ -29,8 +29,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Hearth's client of one file system of Hadoop: it reads the files that Hadoop's client opens, and writes those that it
- * creates. File systems with the same address, user and settings share a native client.
+ * Hearth's client of one file system of Hadoop: it reads and writes the files that Hadoop's client opens. File systems with
+ * the same address, user and settings share a native client.
  */
 final class HearthClient {
     static final Logger LOG = LoggerFactory.getLogger("io.hearth.hdfs");
@@ -51,10 +51,11 @@ final class HearthClient {
     private static final String ROUNDS_KEY = "dfs.client.max.block.acquire.failures";
     private static final String ROUNDS = "1";
 
-    /** Files created with other flags are written by Hadoop's client. */
-    private static final EnumSet<CreateFlag> PLAIN = EnumSet.of(CreateFlag.CREATE, CreateFlag.OVERWRITE);
+    /** Files opened with other flags are written by Hadoop's client. */
+    private static final EnumSet<CreateFlag> CREATE = EnumSet.of(CreateFlag.CREATE, CreateFlag.OVERWRITE);
+    private static final EnumSet<CreateFlag> APPEND = EnumSet.of(CreateFlag.APPEND);
 
-    /** Time after a failure in which Hadoop's client writes new files. */
+    /** Time after a failure in which Hadoop's client writes the files that are opened. */
     private static final long PAUSE_NANOS = 60_000_000_000L;
 
     private static final Map<String, Shared> SHARED = new HashMap<>();
@@ -73,7 +74,7 @@ final class HearthClient {
     private final int bytesPerChecksum;
     /** Streams that are open for writing. */
     private final Set<HearthOutputStream> writers = ConcurrentHashMap.newKeySet();
-    /** Hadoop's client writes new files until then, if {@code paused}: a value of {@link System#nanoTime}. */
+    /** Hadoop's client writes files that are opened until then, if {@code paused}: a value of {@link System#nanoTime}. */
     private volatile long pausedUntil;
     private volatile boolean paused;
     /** Reason why files cannot be read and written this way; null if they can. */
@@ -298,14 +299,16 @@ final class HearthClient {
     }
 
     /**
-     * Returns a stream of the same new file whose bytes Hearth's client writes; the same stream if it cannot.
+     * Returns a stream of the same file whose bytes Hearth's client writes; the same stream if it cannot.
      *
-     * @param flags those that the file was created with
+     * @param stream one that nothing was written to
+     * @param flags those that the file was opened with
      * @param progress called after each part of a large write; may be null
      */
     FSDataOutputStream writing(FSDataOutputStream stream, EnumSet<CreateFlag> flags, Progressable progress) {
-        if (unusable != null || closed || !PLAIN.containsAll(flags) || stream.getClass() != HdfsDataOutputStream.class
-                || !CreatedFile.isPossible() || paused && System.nanoTime() - pausedUntil < 0) {
+        boolean plain = CREATE.containsAll(flags) || APPEND.equals(flags);
+        if (unusable != null || closed || !plain || stream.getClass() != HdfsDataOutputStream.class
+                || !WrittenFile.isPossible() || paused && System.nanoTime() - pausedUntil < 0) {
             return stream;
         }
         // Others encrypt, or make the parts of erasure-coded blocks.
@@ -315,7 +318,7 @@ final class HearthClient {
         }
         DFSOutputStream stock = (DFSOutputStream) wrapped;
         try {
-            CreatedFile file = CreatedFile.of(stock);
+            WrittenFile file = WrittenFile.of(stock);
             if (!hasOurChecksums(file.checksum)) {
                 return stream;
             }
@@ -340,7 +343,7 @@ final class HearthClient {
      * @return address of its writer, for {@link NativeWriter}; 0 if Hadoop's client is to write it
      * @throws RequiredException if Hearth's client was demanded and none of the DataNodes is Hearth's
      */
-    long begin(CreatedFile file) throws RequiredException {
+    long begin(WrittenFile file) throws RequiredException {
         long client = closed ? 0 : shared.client.acquire();
         if (client == 0) {
             return 0;
@@ -348,7 +351,7 @@ final class HearthClient {
         long begun;
         try {
             begun = NativeWriter.begin(client, utf8(file.path), file.inode, utf8(file.client.getClientName()),
-                    file.replication, file.blockSize);
+                    file.replication, file.blockSize, file.length, utf8(file.encodedLastBlock()));
         } catch (IOException | RuntimeException e) {
             LOG.debug("Hearth's client cannot write {}", file.path, e);
             // If the NameNode refuses the file, Hadoop's client finds that too, and reports it.

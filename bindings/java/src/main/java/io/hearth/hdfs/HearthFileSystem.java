@@ -23,8 +23,8 @@ import org.apache.hadoop.util.Progressable;
  * {@code fs.AbstractFileSystem.hdfs.impl} to that of {@link HearthHdfs}.
  *
  * <p>Everything else is done as without this class, and so are reads and writes that Hearth's client cannot do: files that
- * are erasure-coded or encrypted, clusters with Kerberos, and clusters of other DataNodes. Hadoop's client also appends, and
- * writes files that are created by a builder, with favored nodes, or with flags other than CREATE and OVERWRITE.
+ * are erasure-coded or encrypted, clusters with Kerberos, and clusters of other DataNodes. Hadoop's client also writes files
+ * that are opened by a builder, with favored nodes, or with flags other than CREATE, OVERWRITE and APPEND.
  */
 public class HearthFileSystem extends DistributedFileSystem implements HearthBulk {
     private HearthClient client;
@@ -78,6 +78,12 @@ public class HearthFileSystem extends DistributedFileSystem implements HearthBul
         FSDataOutputStream stream = super.createNonRecursive(file, permission, flags, bufferSize, replication, blockSize,
                 progress);
         return client.writing(stream, flags, progress);
+    }
+
+    @Override
+    public FSDataOutputStream append(Path file, EnumSet<CreateFlag> flags, int bufferSize, Progressable progress)
+            throws IOException {
+        return client.writing(super.append(file, flags, bufferSize, progress), flags, progress);
     }
 
     @Override

@@ -15,8 +15,8 @@ import org.apache.hadoop.hdfs.protocol.QuotaByStorageTypeExceededException;
 import org.apache.hadoop.util.Progressable;
 
 /**
- * Stream of a new file, whose bytes the native client writes. It behaves like the stream of Hadoop's client that created
- * the file. That one keeps the lease, in whose name the native client writes.
+ * Stream of a file, whose bytes the native client writes. It behaves like the stream of Hadoop's client that opened the
+ * file. That one keeps the lease, in whose name the native client writes.
  *
  * <p>The first bytes decide who writes: if the native client cannot, or the DataNodes are not Hearth's, Hadoop's stream
  * gets all bytes. This class extends Hadoop's, because programs look for it. It overrides all that writes.
@@ -30,7 +30,7 @@ final class HearthOutputStream extends DFSOutputStream {
 
     private final HearthClient client;
     private final DFSOutputStream stock;
-    private final CreatedFile file;
+    private final WrittenFile file;
     private final Progressable progress;
 
     /** Bytes that were not handed over. Guarded by this object, like the others below. */
@@ -41,7 +41,7 @@ final class HearthOutputStream extends DFSOutputStream {
     /** Hadoop's stream writes. */
     private boolean refused;
 
-    HearthOutputStream(HearthClient client, DFSOutputStream stock, CreatedFile file, Progressable progress) {
+    HearthOutputStream(HearthClient client, DFSOutputStream stock, WrittenFile file, Progressable progress) {
         // Without a thread of its own.
         super(file.client, file.path, file.status(), EnumSet.of(CreateFlag.CREATE), null, file.checksum, null, false);
         this.client = client;
@@ -75,7 +75,7 @@ final class HearthOutputStream extends DFSOutputStream {
         if (closed) {
             throw new ClosedChannelException();
         }
-        if (CreatedFile.isClosed(stock)) {
+        if (WrittenFile.isClosed(stock)) {
             // It throws the reason.
             stock.hflush();
             throw new ClosedChannelException();
@@ -203,6 +203,8 @@ final class HearthOutputStream extends DFSOutputStream {
         synchronized (this) {
             checkOpen();
             handOverBuffer();
+            // It may set up a pipeline to the block that it is to continue.
+            refused |= writer == null && sync && file.lastBlock != null;
             if (writer != null) {
                 call(address -> pending[0] = NativeWriter.flush(address, sync, flags.contains(SyncFlag.END_BLOCK),
                         flags.contains(SyncFlag.UPDATE_LENGTH)));
@@ -279,6 +281,11 @@ final class HearthOutputStream extends DFSOutputStream {
     // The rest.
 
     @Override
+    public long getInitialLen() {
+        return file.length;
+    }
+
+    @Override
     public void setDropBehind(Boolean dropBehind) throws IOException {
         stock.setDropBehind(dropBehind);
     }
@@ -311,7 +318,7 @@ final class HearthOutputStream extends DFSOutputStream {
                 client.closed(this);
                 if (writer != null) {
                     writer.close();
-                    CreatedFile.abandon(stock);
+                    WrittenFile.abandon(stock);
                 }
                 buffer = null;
             }
@@ -319,7 +326,7 @@ final class HearthOutputStream extends DFSOutputStream {
     }
 
     private void closeOnce() throws IOException {
-        if (CreatedFile.isClosed(stock)) {
+        if (WrittenFile.isClosed(stock)) {
             // It throws the reason.
             stock.close();
             return;
@@ -388,12 +395,11 @@ final class HearthOutputStream extends DFSOutputStream {
                 writer.release();
             }
         }
+        // What was there before an append is not written again.
         if (last == null) {
-            return null;
+            return file.lastBlock;
         }
-        String[] fields = new String(last, StandardCharsets.UTF_8).split("\t");
-        return new ExtendedBlock(fields[0], Long.parseLong(fields[1]), Long.parseLong(fields[2]),
-                Long.parseLong(fields[3]));
+        return WrittenFile.decodedBlock(new String(last, StandardCharsets.UTF_8));
     }
 
     /** After a failure, has the NameNode recover the file's lease, if that is configured. */

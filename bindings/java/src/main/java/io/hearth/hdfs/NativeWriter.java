@@ -14,16 +14,18 @@ final class NativeWriter {
     }
 
     /**
-     * Begins to write a file that Hadoop's client has created, has not written to, and keeps the lease of. Allocates the
-     * first block. After an exception, Hadoop's client can write the file.
+     * Begins to write a file that Hadoop's client has created or opened for append, has not written to, and keeps the lease
+     * of. Allocates a block, unless the last one has room. After an exception, Hadoop's client can write the file.
      *
      * @param client address from {@link NativeFiles#connect}
      * @param path absolute path in UTF-8
      * @param holder name of Hadoop's client, in UTF-8
+     * @param length bytes of the file
+     * @param lastBlock the block to continue, as {@link #lastBlock} encodes it; empty if there is none
      * @return its address, for {@link #close}; 0 if no DataNode of the block is Hearth's, and Hadoop's client is to write
      */
-    static native long begin(long client, byte[] path, long inode, byte[] holder, int replication, long blockSize)
-            throws IOException;
+    static native long begin(long client, byte[] path, long inode, byte[] holder, int replication, long blockSize,
+            long length, byte[] lastBlock) throws IOException;
 
     /** Appends bytes. Waits for room, also if the thread is interrupted. */
     static native void write(long writer, byte[] from, int offset, int length) throws IOException;
@@ -50,7 +52,7 @@ final class NativeWriter {
 
     /**
      * Returns the last block that all DataNodes have in full: its pool, id, length and generation stamp in UTF-8, separated
-     * by tabs; null if there is none.
+     * by tabs. Null if this writer has written none.
      */
     static native byte[] lastBlock(long writer);
 

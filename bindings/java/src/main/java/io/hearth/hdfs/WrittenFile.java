@@ -9,11 +9,12 @@ import org.apache.hadoop.fs.FSOutputSummer;
 import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.DFSOutputStream;
 import org.apache.hadoop.hdfs.DFSUtilClient;
+import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
 import org.apache.hadoop.hdfs.protocol.HdfsFileStatus;
 import org.apache.hadoop.util.DataChecksum;
 
-/** A file that Hadoop's client has created: what the native client needs to write it. */
-final class CreatedFile {
+/** A file that Hadoop's client has created or opened for append: what the native client needs to write it. */
+final class WrittenFile {
     private static final Field CLIENT = field("dfsClient");
     private static final Field PATH = field("src");
     private static final Field INODE = field("fileId");
@@ -21,6 +22,7 @@ final class CreatedFile {
     private static final Field REPLICATION = field("blockReplication");
     private static final Field CLOSED = field("closed");
     private static final Method CHECKSUM = method(FSOutputSummer.class, "getDataChecksum");
+    private static final Method BLOCK = method(DFSOutputStream.class, "getBlock");
     private static final Method ABORT = method(DFSOutputStream.class, "abort");
 
     final DFSClient client;
@@ -30,14 +32,20 @@ final class CreatedFile {
     final long blockSize;
     final short replication;
     final DataChecksum checksum;
+    /** Bytes of the file. */
+    final long length;
+    /** The last block with its length, if it is not full and is to be continued; else null. */
+    final ExtendedBlock lastBlock;
 
-    private CreatedFile(DFSOutputStream stream) throws IllegalAccessException, InvocationTargetException {
+    private WrittenFile(DFSOutputStream stream) throws IllegalAccessException, InvocationTargetException {
         this.client = (DFSClient) CLIENT.get(stream);
         this.path = (String) PATH.get(stream);
         this.inode = INODE.getLong(stream);
         this.blockSize = BLOCK_SIZE.getLong(stream);
         this.replication = REPLICATION.getShort(stream);
         this.checksum = (DataChecksum) CHECKSUM.invoke(stream);
+        this.length = stream.getInitialLen();
+        this.lastBlock = (ExtendedBlock) BLOCK.invoke(stream);
     }
 
     private static Field field(String name) {
@@ -64,13 +72,13 @@ final class CreatedFile {
     /** Returns whether streams of this version of Hadoop tell what is needed. */
     static boolean isPossible() {
         return CLIENT != null && PATH != null && INODE != null && BLOCK_SIZE != null && REPLICATION != null
-                && CLOSED != null && CHECKSUM != null && ABORT != null;
+                && CLOSED != null && CHECKSUM != null && BLOCK != null && ABORT != null;
     }
 
     /** Returns the file of a stream that nothing has been written to. */
-    static CreatedFile of(DFSOutputStream stream) throws IOException {
+    static WrittenFile of(DFSOutputStream stream) throws IOException {
         try {
-            return new CreatedFile(stream);
+            return new WrittenFile(stream);
         } catch (IllegalAccessException | InvocationTargetException e) {
             throw new IOException("cannot get the file of a stream", e);
         }
@@ -80,6 +88,22 @@ final class CreatedFile {
     HdfsFileStatus status() {
         return new HdfsFileStatus.Builder().path(DFSUtilClient.string2Bytes(path)).fileId(inode).blocksize(blockSize)
                 .replication(replication).build();
+    }
+
+    /** Encodes the last block as the native library does ({@code writer.rs}); empty if there is none to continue. */
+    String encodedLastBlock() {
+        if (lastBlock == null) {
+            return "";
+        }
+        return lastBlock.getBlockPoolId() + '\t' + lastBlock.getBlockId() + '\t' + lastBlock.getNumBytes() + '\t'
+                + lastBlock.getGenerationStamp();
+    }
+
+    /** Decodes a block that the native library has encoded. */
+    static ExtendedBlock decodedBlock(String encoded) {
+        String[] fields = encoded.split("\t");
+        return new ExtendedBlock(fields[0], Long.parseLong(fields[1]), Long.parseLong(fields[2]),
+                Long.parseLong(fields[3]));
     }
 
     /** Returns whether a stream was closed, for example because its lease could not be renewed. */
