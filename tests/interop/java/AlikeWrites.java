@@ -370,7 +370,7 @@ final class AlikeWrites {
                 }
                 out.write(0x1ff);
                 out.writeLong(42);
-                out.writeUTF("größe");
+                out.writeUTF("gr\u00f6\u00dfe");
                 story.tell("position", out.getPos());
             }
             look(file, story);

@@ -716,7 +716,7 @@ const WRITTEN_BY_HADOOP: &str = "by Hadoop's client";
 fn compare_writes(java: &mut Driver, directory: &str, writer: &str) -> Result<()> {
     java.set_answer_timeout(Duration::from_secs(600));
     let compared = java.call("alikeWrites", json!({"path": directory, "block": BLOCK, "writer": writer}))?;
-    ensure!(compared.as_u64().is_some_and(|compared| compared > 800), "{compared} comparisons");
+    ensure!(compared.as_u64().is_some_and(|compared| compared > 700), "{compared} comparisons");
     Ok(())
 }
 

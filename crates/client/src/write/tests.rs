@@ -391,7 +391,8 @@ async fn file_of_another_client_is_written_in_its_name() {
     writer.write(&bytes[700..]).await.unwrap();
     writer.finish().await.unwrap();
     writer.finish().await.unwrap();
-    assert_eq!((namenode.completed(), writer.pipeline().len()), (0, 0));
+    until("the end of the pipeline", async || writer.pipeline().is_empty()).await;
+    assert_eq!(namenode.completed(), 0);
     writer.close().await.unwrap();
     assert!(datanode.bytes() == bytes);
     assert_eq!((namenode.completed(), namenode.holders()), (1, vec!["DFSClient_1".to_owned()]));
