@@ -1,7 +1,7 @@
-//! Reads of Java programs on the DataNode's machine: Apache's client as it is, over TCP and by file descriptor, on Apache's
-//! DataNode and on Hearth's, and with Hearth's jar, which gives it single blocks or reads whole files. The reference is a
-//! copy of the same bytes in the same JVM. The systems alternate within each run. All JVMs are warm, and the data is in
-//! memory.
+//! Reads and writes of Java programs on the DataNode's machine: Apache's client as it is, over TCP and by file descriptor, on
+//! Apache's DataNode and on Hearth's, and with Hearth's jar, which gives it single blocks or reads and writes whole files. The
+//! reference is a copy of the same bytes in the same JVM. The systems alternate within each run. All JVMs are warm, and the
+//! data is in memory.
 
 use anyhow::{Context, Result, ensure};
 use hearth_testkit::{Apache, Cluster, Driver, Implementation};
@@ -14,7 +14,7 @@ use crate::{local_cluster, memory};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Size of the file that is read sequentially, in MiB
+    /// Size of the files that are read sequentially and written, in MiB
     #[arg(long, default_value_t = 128, value_parser = at_least_one::<u64>)]
     mib: u64,
     /// Size of the file that is read at random, in MiB
@@ -45,10 +45,13 @@ pub struct Arguments {
 const WHOLE: &str = "/whole";
 const RANDOM: &str = "/random";
 const SMALL: &str = "/small";
+const WRITTEN: &str = "/written";
 
 /// Sequential reads of the file in one measurement.
 const READS: usize = 10;
-/// Bytes of one sequential read call, and of one random read.
+/// Files written in one measurement.
+const WRITES: usize = 5;
+/// Bytes of one sequential read or write call, and of one random read.
 const PIECE: usize = 128 << 10;
 const RANDOM_BYTES: usize = 4096;
 const SMALL_BYTES: u64 = 32 << 10;
@@ -65,6 +68,7 @@ const SEQUENTIAL: &str = "read whole, 128 KiB at a time";
 const AT_RANDOM: &str = "read 4 KiB at random";
 const VECTORED: &str = "read 64 ranges of 64 KiB at once";
 const SMALL_FILES: &str = "small files";
+const WRITING: &str = "write whole, 128 KiB at a time";
 const JAR: &str = "with Hearth's jar";
 const FILES: &str = "with Hearth's file system";
 
@@ -197,6 +201,21 @@ impl Client {
             ensure!(bytes == arguments.files as u64 * SMALL_BYTES, "{bytes} bytes of small files");
             figures.add(SMALL_FILES, system.name, self.name, "rate, by one call", "files/s", rate(&answer)?);
         }
+        self.measure_writes(figures, system, arguments)
+    }
+
+    /// Each file is deleted after its time was taken.
+    fn measure_writes(&mut self, figures: &mut Figures, system: &System, arguments: &Arguments) -> Result<()> {
+        memory::touch((WRITES as u64 * arguments.mib) << 20)?;
+        let clock = ServerClock::start(system.cluster.datanodes[0].id()?)?;
+        let client_clock = ServerClock::start(self.driver.id())?;
+        let write = json!({"path": WRITTEN, "length": arguments.mib << 20, "piece": PIECE, "rounds": WRITES});
+        let answer = self.driver.call("timedWrites", write)?;
+        let stream = answer["stream"].as_str().context("a description")?;
+        ensure!(stream.contains("by Hearth's client") == (self.name == FILES), "{} wrote by {stream}", self.name);
+        figures.add(WRITING, system.name, self.name, "wall", "ms", median(&seconds(&answer)) * 1e3);
+        figures.add(WRITING, system.name, self.name, "client CPU of 5 writes", "s", client_clock.elapsed()?.0);
+        figures.add(WRITING, system.name, self.name, "DataNode CPU of 5 writes", "s", clock.elapsed()?.0);
         Ok(())
     }
 
@@ -268,6 +287,7 @@ fn goals(figures: &Figures) {
             stock("TCP", SMALL_FILES, "rate"),
         ),
         ("small files, to Apache's TCP", jar(SMALL_FILES, "rate"), stock("TCP", SMALL_FILES, "rate")),
+        ("write by the file system, to Apache's", files(WRITING, "wall"), stock("TCP", WRITING, "wall")),
     ];
     println!();
     for (what, value, to) in lines {

@@ -116,4 +116,4 @@ pub use read::{PositionedReader, Reader, View, ViewChecks};
 pub use statistics::{ReadStatistics, Statistics};
 pub use user::os_user_name;
 pub use webhdfs::{WebFileSystem, WebReader, WebWriter};
-pub use write::{CreateOptions, Writer};
+pub use write::{CreateOptions, FlushOptions, ForeignFile, PendingFlush, Writer};

@@ -11,6 +11,8 @@ mod append;
 mod block;
 mod create;
 mod data_streamer;
+mod flush;
+mod foreign_file;
 mod granted_memory;
 mod local_sender;
 mod one_sided_sender;
@@ -28,9 +30,9 @@ mod written_file;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use hearth_types::ExtendedBlock;
+use hearth_types::{DatanodeInfo, ExtendedBlock};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -41,6 +43,8 @@ use crate::session::Session;
 use crate::{DataPath, Error, backoff};
 pub use create::CreateOptions;
 use data_streamer::DataStreamer;
+pub use flush::{FlushOptions, PendingFlush};
+pub use foreign_file::ForeignFile;
 use granted_memory::{GrantedMemory, GrantedRange};
 use packet::{Packet, PacketPool};
 use packetizer::Packetizer;
@@ -83,6 +87,8 @@ pub struct Writer {
     queued: i64,
     /// Bytes of the file before the current block.
     before_block: u64,
+    /// Bytes of the block before the current one.
+    last_block: u64,
     /// Number of the block being filled, counted from 1.
     block: u64,
     /// Set once a packet of that block was filled.
@@ -90,14 +96,15 @@ pub struct Writer {
     /// The datanode may grant memory: the writer waits for the grant instead of filling packets until it arrives.
     waits_for_memory: bool,
     /// Number of pipelines (see [`Progress::pipelines`]) that `fsync` has reported to the namenode.
-    persisted: u64,
+    persisted: Arc<AtomicU64>,
     /// `hsync` has been called: blocks that end from then on are on disk once they have ended.
     syncs: bool,
-    open: OpenFile,
+    /// Keeps the lease. `None`: another client does.
+    open: Option<OpenFile>,
 }
 
 impl Writer {
-    fn start(session: Arc<Session>, file: WrittenFile, begin: WriteStart, open: OpenFile) -> Self {
+    fn start(session: Arc<Session>, file: WrittenFile, begin: WriteStart, open: Option<OpenFile>) -> Self {
         let options = &session.options.write;
         let PacketOptions { checksum, data_bytes, placed_bytes, in_flight } = options.packets;
         let file = Arc::new(file);
@@ -121,10 +128,11 @@ impl Writer {
             task,
             queued: -1,
             before_block: length - in_block,
+            last_block: 0,
             block: 1,
             begun: false,
             waits_for_memory,
-            persisted: 0,
+            persisted: Arc::default(),
             syncs: false,
             open,
         }
@@ -174,8 +182,9 @@ impl Writer {
     }
 
     /// Writes the bytes of `data` for which there is room at once, and returns their number. Returns 0 if
-    /// [`Writer::begin_packet`] must be awaited first, or if `data` is empty.
-    pub(crate) fn try_write(&mut self, data: &[u8]) -> Result<usize, Error> {
+    /// [`Writer::begin_packet`] must be awaited first, or if `data` is empty. Does not wait. Must be called within a
+    /// runtime.
+    pub fn try_write(&mut self, data: &[u8]) -> Result<usize, Error> {
         if data.is_empty() || !self.try_send_outgoing()? || self.packetizer.needs_body() {
             return Ok(0);
         }
@@ -186,8 +195,8 @@ impl Writer {
         Ok(count)
     }
 
-    /// Ensures that there is a packet to fill. Cancel safe: if dropped, no packet is lost.
-    pub(crate) async fn begin_packet(&mut self) -> Result<(), Error> {
+    /// Waits until [`Writer::try_write`] has room. Cancel safe: if dropped, no packet is lost.
+    pub async fn begin_packet(&mut self) -> Result<(), Error> {
         self.check()?;
         self.send_outgoing().await?;
         if !self.packetizer.needs_body() {
@@ -269,45 +278,58 @@ impl Writer {
     }
 
     async fn flush(&mut self, sync: bool) -> Result<(), Error> {
+        let options = FlushOptions { sync, ..FlushOptions::default() };
+        self.begin_flush(options).await?.acknowledged().await
+    }
+
+    /// Like `hflush` or `hsync`, but returns when there is room for the bytes in the window. The result waits for the
+    /// datanodes. The writer may continue to write before that.
+    ///
+    /// Cancel safety: if dropped, no byte is lost, and some may be sent.
+    pub async fn begin_flush(&mut self, options: FlushOptions) -> Result<PendingFlush, Error> {
+        let FlushOptions { sync, end_block, update_length } = options;
         self.check()?;
         self.file.flushed.store(true, Ordering::Relaxed);
         self.syncs |= sync;
         // Packets left by a dropped call go first, because each call would add to them.
         self.send_outgoing().await?;
+        let in_block = self.packetizer.in_block();
+        let (block, length) = if in_block > 0 { (self.block, in_block) } else { (self.block - 1, self.last_block) };
+        let ends = end_block && in_block > 0;
         match self.packetizer.flush(sync) {
             Some(packet) => self.queue(packet),
-            // Bytes that were sent already but never synced.
-            None if sync && self.packetizer.in_block() > 0 => {
+            // Bytes that were sent already but never synced. The packet that ends a block syncs them too.
+            None if sync && in_block > 0 && !ends => {
                 let packet = self.packetizer.empty_sync();
                 self.queue(packet);
             }
             None => {}
         }
-        self.send_outgoing().await?;
-        self.acknowledged(self.queued).await?;
-        self.persist().await
-    }
-
-    /// Reports the block and its length to the namenode, once per pipeline, so that both survive a restart of the
-    /// namenode.
-    async fn persist(&mut self) -> Result<(), Error> {
-        let pipelines = self.progress.borrow().pipelines;
-        if self.packetizer.in_block() == 0 || pipelines == self.persisted {
-            return Ok(());
+        if ends {
+            self.end_block(sync);
         }
-        let namenode = &self.session.namenode;
-        namenode
-            .fsync(&self.file.path, self.file.inode, self.session.client_name(), self.packetizer.in_block())
-            .await?;
-        self.persisted = pipelines;
-        Ok(())
+        self.send_outgoing().await?;
+        Ok(PendingFlush {
+            session: Arc::clone(&self.session),
+            file: Arc::clone(&self.file),
+            progress: self.progress.clone(),
+            persisted: Arc::clone(&self.persisted),
+            sequence: self.queued,
+            block,
+            length,
+            persists: update_length || in_block > 0,
+            updates: update_length,
+        })
     }
 
-    /// Sends the remaining packets, awaits the datanodes, and has the namenode close the file.
-    ///
-    /// Cancel safety: if dropped, for example by a time-out, the close continues in the background once there was room
-    /// for the remaining packets. Only the result is lost.
-    pub async fn close(mut self) -> Result<(), Error> {
+    /// Sends the remaining bytes, ends the block, and waits for the datanodes. [`Writer::close`] then only needs the
+    /// namenode. Cancel safe: a call that was dropped can be repeated.
+    pub async fn finish(&mut self) -> Result<(), Error> {
+        self.send_rest().await?;
+        flush::acknowledged(&mut self.progress, self.queued, &self.file.path).await
+    }
+
+    async fn send_rest(&mut self) -> Result<(), Error> {
         self.check()?;
         if let Some(packet) = self.packetizer.flush(false) {
             self.queue(packet);
@@ -315,7 +337,26 @@ impl Writer {
         if self.packetizer.in_block() > 0 {
             self.end_block(false);
         }
-        self.send_outgoing().await?;
+        self.send_outgoing().await
+    }
+
+    /// Returns the datanodes of the block that is being written, in the order of its pipeline. Empty before the first
+    /// bytes of a block are sent, and after its end.
+    pub fn pipeline(&self) -> Vec<DatanodeInfo> {
+        self.progress.borrow().datanodes.to_vec()
+    }
+
+    /// Returns the last block that all datanodes have in full, with its length. `None` if this writer has written none.
+    pub fn last_block(&self) -> Option<ExtendedBlock> {
+        self.progress.borrow().last.clone()
+    }
+
+    /// Sends the remaining packets, awaits the datanodes, and has the namenode close the file.
+    ///
+    /// Cancel safety: if dropped, for example by a time-out, the close continues in the background once there was room
+    /// for the remaining packets. Only the result is lost.
+    pub async fn close(mut self) -> Result<(), Error> {
+        self.send_rest().await?;
         let Self { session, file, packets, task, open, .. } = self;
         // The task ends when it has processed the queue.
         drop(packets);
@@ -325,14 +366,17 @@ impl Writer {
         let closing = tokio::spawn(async move {
             let last = task.await.map_err(|_| Failure::WriterClosed { path: file.path.clone() })??;
             complete(&session, &file, last).await?;
-            open.closed();
+            if let Some(open) = open {
+                open.closed();
+            }
             Ok::<_, Error>(())
         });
         closing.await.map_err(|_| Failure::WriterClosed { path })?
     }
 
     fn end_block(&mut self, sync: bool) {
-        self.before_block += self.packetizer.in_block();
+        self.last_block = self.packetizer.in_block();
+        self.before_block += self.last_block;
         let packet = self.packetizer.end_block(sync);
         self.queue(packet);
         self.block += 1;
@@ -371,24 +415,16 @@ impl Writer {
     }
 
     fn check(&self) -> Result<(), Error> {
-        if self.open.lost() {
-            return Err(Failure::LeaseLost { path: self.file.path.clone() }.into());
+        if let Some(open) = &self.open {
+            if open.lost() {
+                return Err(Failure::LeaseLost { path: self.file.path.clone() }.into());
+            }
+            self.session.leases.resume_renewal();
         }
-        self.session.leases.resume_renewal();
         match &self.progress.borrow().failed {
             Some(error) => Err(error.clone()),
             None => Ok(()),
         }
-    }
-
-    async fn acknowledged(&mut self, sequence: i64) -> Result<(), Error> {
-        let ready = self.progress.wait_for(|progress| progress.acknowledged >= sequence || progress.failed.is_some());
-        let failed = match ready.await {
-            Ok(progress) if progress.acknowledged >= sequence => return Ok(()),
-            Ok(progress) => progress.failed.clone(),
-            Err(_) => None,
-        };
-        Err(failed.unwrap_or_else(|| Failure::WriterClosed { path: self.file.path.clone() }.into()))
     }
 
     /// Returns the error that ended the task. The task publishes it before it ends.
@@ -412,7 +448,7 @@ async fn complete(session: &Session, file: &WrittenFile, last: Option<ExtendedBl
         let is_last = attempt == retries.retries;
         // The report usually arrives soon: poll often at first, then at the configured interval.
         let pauses_ms = if attempt == 0 && !is_last { &SOON_MS[..] } else { &[] };
-        let (path, client) = (&file.path, session.client_name());
+        let (path, client) = (&file.path, &file.client_name);
         if session.namenode.complete_soon(path, file.inode, client, last.as_ref(), pauses_ms).await? {
             return Ok(());
         }

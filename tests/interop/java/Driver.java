@@ -244,6 +244,20 @@ public final class Driver {
                     return Alike.compare(stock, fs(), path(r, "path"), r.get("block").asLong());
                 }
             }
+            // path (a directory), block (its size); writer: compares every way to write a file with that of Hadoop's own
+            // file system, and checks that the stream names that writer; answers the number of comparisons
+            case "alikeWrites": {
+                Configuration own = new Configuration(conf);
+                own.set("fs.hdfs.impl", "org.apache.hadoop.hdfs.DistributedFileSystem");
+                own.set("fs.AbstractFileSystem.hdfs.impl", "org.apache.hadoop.fs.Hdfs");
+                try (FileSystem stock = FileSystem.newInstance(own)) {
+                    return AlikeWrites.compare(stock, fs(), path(r, "path"), r.get("block").asInt(),
+                            r.path("writer").asText());
+                }
+            }
+            // handle: the stream's description, which tells who writes
+            case "writtenBy":
+                return String.valueOf(writer(r).getWrappedStream());
             // path or handle: the class that reads the bytes
             case "readBy":
                 return withReader(r, in -> in.getWrappedStream().getClass().getSimpleName());
@@ -293,6 +307,26 @@ public final class Driver {
             // seconds of each round, and how many bytes of the last one came from descriptors
             case "timedReads":
                 return timedReads(r);
+            // path, length, piece, rounds: in each round, writes a new file out of one buffer; answers the seconds of each
+            // round, and the description of the last stream, which tells who writes
+            case "timedWrites": {
+                byte[] piece = new Content(1).bytes(0, r.get("piece").asInt());
+                double[] seconds = new double[r.get("rounds").asInt()];
+                String stream = null;
+                for (int round = 0; round < seconds.length; round++) {
+                    long started = System.nanoTime();
+                    try (FSDataOutputStream out = fs().create(path(r, "path"), false)) {
+                        for (long left = r.get("length").asLong(); left > 0; left -= piece.length) {
+                            out.write(piece, 0, (int) Math.min(left, piece.length));
+                        }
+                        stream = String.valueOf(out.getWrappedStream());
+                    }
+                    seconds[round] = (System.nanoTime() - started) / 1e9;
+                    // Makes room for the next round.
+                    fs().delete(path(r, "path"), false);
+                }
+                return object("seconds", seconds, "stream", stream);
+            }
             // length, rounds: copies an array of this length; answers the seconds of each round
             case "timedCopies": {
                 byte[] from = new byte[r.get("length").asInt()];

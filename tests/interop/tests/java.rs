@@ -2,7 +2,7 @@
 //! libhadoop. Where that is impossible, it reads as without the jar.
 //!
 //! The suites named `java` give the client single blocks (`LocalReplicaAccessorBuilder`). Those named `java_files` let it read
-//! whole files by Hearth's client (`HearthFileSystem`).
+//! and write whole files by Hearth's client (`HearthFileSystem`).
 //!
 //! All checks run with Hearth's NameNode. With Apache's NameNode, which adds block tokens, the checks run that depend on what
 //! a NameNode sends. `cargo xtask test --cluster` runs all checks there, too, and without tokens.
@@ -59,6 +59,7 @@ const APACHE_CHECKS: &[Check] = &[
     ("apaches_datanodes_are_read_as_without_the_jar", as_without),
     ("required_path_fails_with_the_reason", required),
     ("files_on_apaches_datanodes_are_read_as_without_the_jar", files_as_without),
+    ("files_on_apaches_datanodes_are_written_as_without_the_jar", files_written_as_without),
     ("required_client_fails_with_the_reason", required_client),
 ];
 
@@ -68,6 +69,9 @@ const FILE_CHECKS: &[Check] = &[
     ("buffers_of_every_kind_are_filled", buffers),
     ("every_read_is_as_hadoops", alike),
     ("contexts_read_by_hearths_client", contexts),
+    ("every_write_is_as_hadoops", writes_alike),
+    ("large_writes_go_to_the_datanodes_memory", written_to_memory),
+    ("killed_writers_file_can_be_taken_over", killed_writer),
     ("memory_is_shown_without_copies", shown),
     ("threads_share_a_stream_until_it_is_closed", crowd),
     ("positioned_reads_share_one_mapping", one_mapping),
@@ -90,6 +94,8 @@ const REMOTE_CHECKS: &[Check] = &[
     ("threads_share_a_stream_until_it_is_closed", crowd),
     ("many_files_are_read_by_one_call", bulk),
     ("one_of_two_datanodes_is_killed", one_killed),
+    ("every_write_is_as_hadoops", writes_alike),
+    ("datanodes_are_killed_during_a_write", written_through_a_kill),
 ];
 
 /// Checks of [`FILE_CHECKS`] that depend on block tokens or on the NameNode's answers.
@@ -100,6 +106,8 @@ const FILE_TOKEN_CHECKS: &[Check] = &[
     ("file_being_written_is_read_to_its_visible_length", growing),
     ("a_killed_datanode_comes_back", killed),
     ("many_files_are_read_by_one_call", bulk),
+    ("large_writes_go_to_the_datanodes_memory", written_to_memory),
+    ("killed_writers_file_can_be_taken_over", killed_writer),
     ("users_and_closed_file_systems_are_kept_apart", users),
 ];
 
@@ -720,6 +728,116 @@ fn refused_client(java: &mut Driver, path: &str, reason: &str) -> Result<()> {
             Ok(())
         }
         other => anyhow::bail!("read of {path}: {other:?}"),
+    }
+}
+
+/// Part of a stream's description that tells who writes.
+const WRITTEN_BY_HEARTH: &str = "by Hearth's client";
+const WRITTEN_BY_HADOOP: &str = "by Hadoop's client";
+
+/// Compares every kind of write with that of Hadoop's own file system. `writer`: who is to write; empty if that varies.
+fn compare_writes(java: &mut Driver, directory: &str, writer: &str) -> Result<()> {
+    java.set_answer_timeout(Duration::from_secs(600));
+    let compared = java.call("alikeWrites", json!({"path": directory, "block": BLOCK, "writer": writer}))?;
+    ensure!(compared.as_u64().is_some_and(|compared| compared > 700), "{compared} comparisons");
+    Ok(())
+}
+
+fn writes_alike(session: &mut Session) -> Result<()> {
+    compare_writes(&mut session.another_java()?, "/written-alike", WRITTEN_BY_HEARTH)
+}
+
+fn written_to_memory(session: &mut Session) -> Result<()> {
+    const WRITTEN: &str = "hearth_datanode_written_bytes_total{path=\"local\"}";
+    let apache = session.cluster.apache()?.clone();
+    let (mut java, log) = logged(session, &apache, "written-to-memory", &[("hearth.java.required", "true")])?;
+    store(&mut java, "/written-to-memory", 1, BLOCK)?;
+    let before = figure(session, WRITTEN)?;
+    store(&mut java, "/written-to-memory", 2, 3 * BLOCK)?;
+    let written = figure(session, WRITTEN)? - before;
+    ensure!(written == 3 * BLOCK, "{written} bytes went directly to the DataNode's memory");
+    carried(&mut java, "/written-to-memory", &[(2, 3 * BLOCK)])?;
+    let reports = reports(&log)?;
+    let says = |text: &str| reports.iter().filter(|line| line.contains(text)).count();
+    let of_files = ["Hearth's client writes the files of hdfs://", "Hearth's client reads the files of hdfs://"];
+    ensure!(reports.len() == 2 && of_files.iter().all(|text| says(text) == 1), "{reports:?}");
+    Ok(())
+}
+
+/// Another client recovers the lease. Flushed bytes are there, and no byte is wrong.
+fn killed_writer(session: &mut Session) -> Result<()> {
+    for (seed, flushed) in [(51, 700), (52, 200_003), (53, BLOCK + 5)] {
+        let path = format!("/killed-writer-{flushed}");
+        let mut writer = session.another_java()?;
+        writer.call("create", json!({"path": path, "handle": "writer"}))?;
+        writer.call("write", json!({"handle": "writer", "seed": seed, "position": 0, "length": flushed}))?;
+        writer.call("hflush", json!({"handle": "writer"}))?;
+        let by = writer.call("writtenBy", json!({"handle": "writer"}))?;
+        ensure!(by.as_str().is_some_and(|by| by.contains(WRITTEN_BY_HEARTH)), "{by}");
+        writer.call("write", json!({"handle": "writer", "seed": seed, "position": flushed, "length": 300_000}))?;
+        writer.kill();
+        let java = session.java()?;
+        wait_until("the file to be taken over", Duration::from_secs(60), || {
+            let is_recovered = java.call("recoverLease", json!({"path": path}))?.as_bool().unwrap_or(false);
+            Ok((is_recovered || java.call("isClosed", json!({"path": path}))? == true).then_some(()))
+        })?;
+        let read = java.call("read", json!({"path": path}))?;
+        let length = read["length"].as_u64().context("a length")?;
+        ensure!((flushed..=flushed + 300_000).contains(&length), "{length} bytes of {path}");
+        ensure!(read["sha256"] == sha256_of(&[(seed, length)]), "{path}: other bytes");
+        java.call("extend", json!({"path": path, "seed": 54, "length": 1000}))?;
+        carried(java, &path, &[(seed, length), (54, 1000)])?;
+    }
+    Ok(())
+}
+
+/// What was acknowledged stays, and the writer goes on with the other DataNode.
+fn written_through_a_kill(session: &mut Session) -> Result<()> {
+    for victim in 0..2 {
+        let mut java = session.another_java()?;
+        let (path, seed) = (format!("/written-through-{victim}"), 60 + victim as u64);
+        java.call("create", json!({"path": path, "handle": "writer"}))?;
+        let mut written = 0;
+        for (number, length) in [700_000, 2 * BLOCK, 70_001].into_iter().enumerate() {
+            let more = json!({"handle": "writer", "seed": seed, "position": written, "length": length});
+            java.call("write", more)?;
+            java.call("hflush", json!({"handle": "writer"}))?;
+            written += length;
+            if number == 0 {
+                let pipeline = java.call("pipeline", json!({"handle": "writer"}))?;
+                ensure!(pipeline.as_array().is_some_and(|datanodes| datanodes.len() == 2), "{pipeline}");
+                session.cluster.datanodes[victim].kill();
+            }
+        }
+        let by = java.call("writtenBy", json!({"handle": "writer"}))?;
+        ensure!(by.as_str().is_some_and(|by| by.contains(WRITTEN_BY_HEARTH)), "{by}");
+        java.call("close", json!({"handle": "writer"}))?;
+        carried(&mut java, &path, &[(seed, written)])?;
+        session.cluster.start_datanode(victim)?;
+        session.cluster.wait_ready()?;
+        carried(&mut java, &path, &[(seed, written)])?;
+    }
+    Ok(())
+}
+
+fn files_written_as_without(session: &mut Session) -> Result<()> {
+    let apache = session.cluster.apache()?.clone();
+    let (mut java, log) = logged(session, &apache, "files-stock-writes", &ClusterSpec::HEARTH_FILE_SYSTEM)?;
+    java.call("create", json!({"path": "/files-stock-written", "handle": "writer"}))?;
+    java.call("write", json!({"handle": "writer", "seed": 1, "position": 0, "length": 200_003}))?;
+    let by = java.call("writtenBy", json!({"handle": "writer"}))?;
+    ensure!(by.as_str().is_some_and(|by| by.contains(WRITTEN_BY_HADOOP)), "{by}");
+    java.call("close", json!({"handle": "writer"}))?;
+    carried(&mut java, "/files-stock-written", &[(1, 200_003)])?;
+    compare_writes(&mut java, "/files-stock-writes", "")?;
+    let reports = reports(&log)?;
+    ensure!(reports.len() == 1 && reports[0].contains("no DataNode with the first block"), "{reports:?}");
+    let mut changes = ClusterSpec::HEARTH_FILE_SYSTEM.to_vec();
+    changes.push(("hearth.java.required", "true"));
+    let (mut java, _) = logged(session, &apache, "files-required-writes", &changes)?;
+    match java.call("store", json!({"path": "/files-required", "seed": 1, "length": 10})) {
+        Err(DriverError::Thrown { message, .. }) if message.contains("hearth.java.required") => Ok(()),
+        other => anyhow::bail!("a required write: {other:?}"),
     }
 }
 

@@ -2,9 +2,11 @@
 //! types and [`hearth_client::FileSystem`].
 //!
 //! [`located`] decodes the blocks of a file, which Java has located. [`target`] is memory of Java that reads fill.
+//! [`writer`] is the native half of `io.hearth.hdfs.NativeWriter`.
 
 mod located;
 mod target;
+mod writer;
 
 use std::pin::pin;
 use std::time::Duration;

@@ -11,6 +11,8 @@ use jni_sys::{
 pub enum Thrown {
     /// An `IOException` with this message.
     Io(String),
+    /// An `io.hearth.hdfs.RefusedException`: the NameNode answered with an exception of this class.
+    Refused { class: String, message: String },
     /// An `InterruptedIOException`: the thread was interrupted while it waited.
     Interrupted,
     /// An `IllegalArgumentException`: a caller in `io.hearth.hdfs` is wrong.
@@ -21,6 +23,9 @@ pub enum Thrown {
 
 impl From<hearth_client::Error> for Thrown {
     fn from(error: hearth_client::Error) -> Self {
+        if let Some(class) = error.exception_class() {
+            return Self::Refused { class: class.to_owned(), message: error.to_string() };
+        }
         let mut message = error.to_string();
         let mut source = std::error::Error::source(&error);
         while let Some(cause) = source {
@@ -58,14 +63,17 @@ impl Jvm {
 
     /// Throws the exception, unless one is pending.
     pub fn throw(&self, thrown: Thrown) {
-        let (class, message) = match &thrown {
-            Thrown::Io(message) => (c"java/io/IOException", message.as_str()),
-            Thrown::Interrupted => (c"java/io/InterruptedIOException", "interrupted while reading from HDFS"),
-            Thrown::Argument(message) => (c"java/lang/IllegalArgumentException", *message),
+        let (class, message) = match thrown {
+            Thrown::Io(message) => (c"java/io/IOException", message),
+            // A class name has no line end.
+            Thrown::Refused { class, message } => (c"io/hearth/hdfs/RefusedException", format!("{class}\n{message}")),
+            Thrown::Interrupted => (c"java/io/InterruptedIOException", "interrupted while waiting for HDFS".to_owned()),
+            Thrown::Argument(message) => (c"java/lang/IllegalArgumentException", message.to_owned()),
             Thrown::Pending => return,
         };
-        let message = modified_utf8(message);
-        // SAFETY: both texts end with NUL; the classes are the JVM's own. If a call fails, an exception is pending.
+        let message = modified_utf8(&message);
+        // SAFETY: both texts end with NUL. The classes are the JVM's own, and one beside the class with the native method,
+        // whose loader finds it. If a call fails, an exception is pending.
         unsafe {
             let class = call!(self, FindClass, class.as_ptr());
             if !class.is_null() {

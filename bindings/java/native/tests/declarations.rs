@@ -21,7 +21,7 @@ fn names(text: &str, prefix: &str) -> Vec<String> {
 
 #[test]
 fn native_methods_are_defined() {
-    for (class, file) in [("Native", "lib.rs"), ("NativeFiles", "files.rs")] {
+    for (class, file) in [("Native", "lib.rs"), ("NativeFiles", "files.rs"), ("NativeWriter", "files/writer.rs")] {
         let declared = names(&read(&format!("src/main/java/io/hearth/hdfs/{class}.java")), "static native ");
         let defined = names(&read(&format!("native/src/{file}")), &format!("fn Java_io_hearth_hdfs_{class}_"));
         assert!(declared.len() >= 8, "{declared:?}");

@@ -43,7 +43,7 @@ impl FileSystem {
         let last = block.as_ref().filter(|_| !new_block).map(|block| block.block.clone());
         match self.begin_append(&path, block, status, new_block).await {
             Ok((file, begin)) => {
-                let writer = Writer::start(Arc::clone(&self.session), file, begin, open);
+                let writer = Writer::start(Arc::clone(&self.session), file, begin, Some(open));
                 let (session, runtime) = (Arc::clone(&self.session), tokio::runtime::Handle::current());
                 Ok(AppendGuard { writer: Some(writer), last, session, runtime })
             }
@@ -73,10 +73,12 @@ impl FileSystem {
         if status.kind != FileKind::File {
             return Err(Failure::IsDirectory { path: path.to_owned() }.into());
         }
-        let file = WrittenFile::new(path.to_owned(), status.inode, status.replication, status.block_size);
+        let holder = self.session.client_name().to_owned();
+        let file = WrittenFile::new(path.to_owned(), status.inode, holder, status.replication, status.block_size);
         if new_block {
             // The answer is the block to commit before the new one is added.
-            let begin = WriteStart { append: None, previous: block.map(|block| block.block), length: status.length };
+            let previous = block.map(|block| block.block);
+            let begin = WriteStart { previous, length: status.length, ..WriteStart::default() };
             return Ok((file, begin));
         }
         if let Some(block) = &block
@@ -89,7 +91,7 @@ impl FileSystem {
             Some(block) => block.offset + block.block.length(),
             None => status.length,
         };
-        Ok((file, WriteStart { append: block, previous: None, length }))
+        Ok((file, WriteStart { append: block, length, ..WriteStart::default() }))
     }
 }
 

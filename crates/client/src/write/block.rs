@@ -27,7 +27,10 @@ impl DataStreamer {
         let mut failures = 0;
         while failures < attempts {
             let excluded = self.excluded();
-            let located = self.add_block(&excluded).await?;
+            let located = match self.first.take() {
+                Some(allocated) => allocated,
+                None => self.add_block(&excluded).await?,
+            };
             let targets = targets_of(&located)?;
             let block = located.block.clone();
             let spec = SetUp {
@@ -125,7 +128,7 @@ impl DataStreamer {
         let mut delay = retries.delay;
         let mut attempt = 0;
         loop {
-            let (file, client) = (&self.file, self.session.client_name());
+            let (file, client) = (&self.file, &self.file.client_name);
             let answer =
                 self.session.namenode.add_block(&file.path, file.inode, client, self.previous.as_ref(), excluded).await;
             match answer {
@@ -143,7 +146,7 @@ impl DataStreamer {
     }
 
     async fn abandon(&self, block: &ExtendedBlock) -> Result<(), Error> {
-        let (file, client) = (&self.file, self.session.client_name());
+        let (file, client) = (&self.file, &self.file.client_name);
         self.session.namenode.abandon_block(&file.path, file.inode, client, block).await
     }
 }

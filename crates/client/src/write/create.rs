@@ -78,7 +78,7 @@ impl FileSystem {
             // Only old servers omit the status. They take 0 to mean "by path".
             None => 0,
         };
-        let file = WrittenFile::new(path, inode, replication, block_size);
-        Ok(Writer::start(Arc::clone(&self.session), file, WriteStart::default(), open))
+        let file = WrittenFile::new(path, inode, self.session.client_name().to_owned(), replication, block_size);
+        Ok(Writer::start(Arc::clone(&self.session), file, WriteStart::default(), Some(open)))
     }
 }

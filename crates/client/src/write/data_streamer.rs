@@ -24,6 +24,8 @@ pub(super) struct DataStreamer {
     pool: Arc<PacketPool>,
     /// The last block of the file when it was opened for append.
     append: Option<LocatedBlock>,
+    /// The first block of the file, if it is allocated already.
+    pub(super) first: Option<LocatedBlock>,
     /// The block that is being written had bytes before this writer opened it. Readers may have seen bytes that only
     /// its datanodes hold.
     pub(super) appended: bool,
@@ -49,6 +51,8 @@ impl DataStreamer {
         let (progress, receiver) = watch::channel(Progress {
             acknowledged: -1,
             pipelines: 0,
+            datanodes: Arc::default(),
+            last: None,
             block: 0,
             granted_memory: GrantedMemory::Unknown,
             broken: false,
@@ -60,6 +64,7 @@ impl DataStreamer {
             progress,
             pool,
             append: begin.append,
+            first: begin.first,
             appended: false,
             previous: begin.previous,
             recovering: (-1, 0),
@@ -105,6 +110,7 @@ impl DataStreamer {
                 return Err(Failure::WriterClosed { path: self.file.path.clone() }.into());
             };
             last = Some(block.clone());
+            self.progress.send_modify(|progress| progress.last = last.clone());
             self.previous = Some(block);
         }
         Ok(last)
@@ -123,7 +129,10 @@ impl DataStreamer {
                 Ended::Whole { length } => {
                     // A writer may be idle here for long. It gives up the datanode's memory, all of which has been
                     // filled.
-                    self.progress.send_modify(|progress| progress.granted_memory = GrantedMemory::Unknown);
+                    self.progress.send_modify(|progress| {
+                        progress.granted_memory = GrantedMemory::Unknown;
+                        progress.datanodes = Arc::default();
+                    });
                     return Ok(Some(pipeline.block_with(length)));
                 }
                 Ended::WriterGone => return Ok(None),
@@ -149,6 +158,7 @@ impl DataStreamer {
         tracing::debug!(path = %self.file.path, by = %packet_sender.path(), datanodes = %names().join(","), "pipeline");
         self.progress.send_modify(|progress| {
             progress.pipelines += 1;
+            progress.datanodes = targets.iter().map(|target| target.datanode.clone()).collect();
             progress.granted_memory = packet_sender.granted_memory();
         });
     }

@@ -1,3 +1,7 @@
+use std::sync::Arc;
+
+use hearth_types::{DatanodeInfo, ExtendedBlock};
+
 use super::granted_memory::GrantedMemory;
 use crate::Error;
 
@@ -9,6 +13,10 @@ pub(super) struct Progress {
     /// Number of pipelines set up so far, including recovered ones. The first flush after each reports it to the
     /// namenode.
     pub pipelines: u64,
+    /// The datanodes of the current pipeline, in its order. Empty between two blocks.
+    pub datanodes: Arc<[DatanodeInfo]>,
+    /// The last block that all datanodes have in full, with its length.
+    pub last: Option<ExtendedBlock>,
     /// Number of the block that `granted_memory` refers to, counted from 1.
     pub block: u64,
     /// Memory where that block's bytes may be put.

@@ -146,7 +146,7 @@ impl DataStreamer {
         for tried in 0..3 {
             let mut left_out = self.excluded();
             left_out.extend(self.failed.iter().cloned());
-            let (file, client) = (&self.file, self.session.client_name());
+            let (file, client) = (&self.file, &self.file.client_name);
             let datanodes: Vec<_> = targets.iter().map(|target| target.datanode.clone()).collect();
             let storages: Vec<_> = targets.iter().map(|target| target.storage.clone()).collect();
             let located = self
@@ -236,7 +236,7 @@ impl DataStreamer {
         unacknowledged: &Unacknowledged,
         stage: Stage,
     ) -> Result<Result<Pipeline, PipelineFailure>, Error> {
-        let client = self.session.client_name();
+        let client = &self.file.client_name;
         let renewed = self.session.namenode.update_block_for_pipeline(block, client).await?;
         let spec = SetUp {
             block,

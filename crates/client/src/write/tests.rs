@@ -361,3 +361,106 @@ async fn failed_append_closes_file() {
     assert!(matches!(refused.failure(), Failure::Answer { method: "append", .. }), "{refused}");
     assert_eq!(namenode.completed(), 1);
 }
+
+/// A file whose lease another client holds.
+fn foreign_file() -> ForeignFile {
+    let (path, client_name) = ("/file".to_owned(), "DFSClient_1".to_owned());
+    let block_size = BLOCK as u64;
+    ForeignFile { path, inode: 17, client_name, replication: 2, block_size, length: 0, last_block: None }
+}
+
+/// Opens that file on these datanodes.
+async fn created_elsewhere(datanodes: Vec<DatanodeInfo>) -> (FakeNamenode, Option<Writer>) {
+    let namenode = FakeNamenode::start(datanodes).await;
+    let writer = client(&namenode, "packets").write_foreign(foreign_file()).await.unwrap();
+    (namenode, writer)
+}
+
+#[tokio::test]
+async fn file_of_another_client_is_written_in_its_name() {
+    let datanode = FakeDatanode::start(Breaks::AtOnce).await;
+    let (namenode, writer) = created_elsewhere(vec![datanode.info("one"), datanode.info("two")]).await;
+    let mut writer = writer.expect("Hearth's datanodes");
+    let bytes = content(11, 2 * BLOCK + 700);
+    writer.write(&bytes[..700]).await.unwrap();
+    assert!(writer.pipeline().is_empty());
+    writer.hflush().await.unwrap();
+    assert_eq!(writer.pipeline().len(), 2);
+    datanode.end_pipelines();
+    until("the next pipeline", async || datanode.asked(DataPath::Packets) == 2).await;
+    writer.write(&bytes[700..]).await.unwrap();
+    writer.finish().await.unwrap();
+    writer.finish().await.unwrap();
+    until("the end of the pipeline", async || writer.pipeline().is_empty()).await;
+    assert_eq!(namenode.completed(), 0);
+    writer.close().await.unwrap();
+    assert!(datanode.bytes() == bytes);
+    assert_eq!((namenode.completed(), namenode.holders()), (1, vec!["DFSClient_1".to_owned()]));
+    assert_eq!(namenode.heard(), Heard { excluded: 0, abandoned: 0, recovered: 1 });
+}
+
+#[tokio::test]
+async fn file_opened_elsewhere_for_append_is_continued() {
+    const BEFORE: usize = 1000;
+    let datanode = FakeDatanode::start(Breaks::AtOnce).await;
+    let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
+    namenode.has_file(BEFORE, 1);
+    let bytes = content(13, BLOCK + 700);
+    datanode.has(CLOSED, &bytes[..BEFORE]);
+    let opened = namenode.opened_block();
+    let file = ForeignFile { length: BEFORE as u64, last_block: Some(opened.clone()), ..foreign_file() };
+    let fs = client(&namenode, "packets");
+    let mut writer = fs.write_foreign(file.clone()).await.unwrap().expect("a datanode of Hearth");
+    assert_eq!(writer.position(), BEFORE as u64);
+    writer.write(&bytes[BEFORE..]).await.unwrap();
+    writer.close().await.unwrap();
+    assert!(datanode.bytes() == bytes);
+    assert_eq!(namenode.holders(), ["DFSClient_1"]);
+    // Another file has the path.
+    let mut other = opened;
+    other.block.id.0 += 1;
+    let refused = fs.write_foreign(ForeignFile { last_block: Some(other), ..file }).await.map(drop).unwrap_err();
+    assert!(matches!(refused.failure(), Failure::Answer { method: "getBlockLocations", .. }), "{refused}");
+}
+
+#[tokio::test]
+async fn file_on_other_datanodes_is_left_to_its_client() {
+    let datanode = FakeDatanode::start(Breaks::AtOnce).await;
+    let mut stranger = DatanodeInfo { offer: None, ..datanode.info("stranger") };
+    // No process listens on this port.
+    stranger.id.transfer_port = 1;
+    let (namenode, writer) = created_elsewhere(vec![stranger]).await;
+    assert!(writer.is_none());
+    assert_eq!(namenode.heard(), Heard { excluded: 0, abandoned: 1, recovered: 0 });
+    assert_eq!(namenode.holders(), ["DFSClient_1"]);
+}
+
+#[tokio::test]
+async fn flush_is_awaited_while_the_writer_continues() {
+    let datanode = FakeDatanode::start(Breaks::AtOnce).await;
+    let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
+    let bytes = content(12, BLOCK + 3000);
+    let mut writer = create(&client(&namenode, "packets"), "/file").await;
+    writer.write(&bytes[..1000]).await.unwrap();
+    let pending = writer.begin_flush(FlushOptions::default()).await.unwrap();
+    writer.write(&bytes[1000..2000]).await.unwrap();
+    pending.acknowledged().await.unwrap();
+    assert_eq!(namenode.recorded(), [1000]);
+    // The pipeline is known. The length is recorded on request.
+    writer.hflush().await.unwrap();
+    let update = FlushOptions { update_length: true, ..FlushOptions::default() };
+    writer.begin_flush(update).await.unwrap().acknowledged().await.unwrap();
+    assert_eq!(namenode.recorded(), [1000, 2000]);
+    // A block that ends early. Nothing is left to be ended by the second call.
+    let end = FlushOptions { sync: true, end_block: true, ..FlushOptions::default() };
+    for _ in 0..2 {
+        writer.begin_flush(end).await.unwrap().acknowledged().await.unwrap();
+    }
+    writer.begin_flush(update).await.unwrap().acknowledged().await.unwrap();
+    assert_eq!(namenode.recorded(), [1000, 2000, 2000]);
+    until("the first block", async || writer.last_block().is_some_and(|block| block.length() == 2000)).await;
+    writer.write(&bytes[2000..]).await.unwrap();
+    writer.close().await.unwrap();
+    assert!(datanode.bytes() == bytes);
+    assert_eq!(datanode.asked(DataPath::Packets), 3, "blocks of 2000, 1 MiB and 1000 bytes");
+}

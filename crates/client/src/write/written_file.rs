@@ -8,6 +8,8 @@ pub(crate) struct WrittenFile {
     pub path: String,
     /// Stays the same across renames, so writing continues when another client renames the file.
     pub inode: u64,
+    /// Holder of the file's lease: this client, or the one that opened the file for it.
+    pub client_name: String,
     pub replication: u16,
     pub block_size: u64,
     /// Set by the first flush.
@@ -21,12 +23,14 @@ pub(crate) struct WriteStart {
     pub append: Option<LocatedBlock>,
     /// The last block, which the next one follows regardless of its length.
     pub previous: Option<ExtendedBlock>,
+    /// The first block, if the namenode has allocated it already.
+    pub first: Option<LocatedBlock>,
     /// Length of the file in bytes.
     pub length: u64,
 }
 
 impl WrittenFile {
-    pub(crate) fn new(path: String, inode: u64, replication: u16, block_size: u64) -> Self {
-        Self { path, inode, replication, block_size, flushed: AtomicBool::new(false) }
+    pub(crate) fn new(path: String, inode: u64, client_name: String, replication: u16, block_size: u64) -> Self {
+        Self { path, inode, client_name, replication, block_size, flushed: AtomicBool::new(false) }
     }
 }

@@ -1,6 +1,7 @@
 //! A fake namenode that places each block on all its datanodes except those that the writer excludes, and counts
 //! requests.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
@@ -10,7 +11,7 @@ use hearth_protocol::rpc::{
 };
 use hearth_types::{
     Block, BlockId, BlockPoolId, DatanodeInfo, ExtendedBlock, FileFlags, FileKind, FileStatus, FsPermission,
-    GenerationStamp, LocatedBlock, StorageId, StorageType,
+    GenerationStamp, LocatedBlock, LocatedBlocks, StorageId, StorageType,
 };
 use hearth_wire::proto::hdfs::*;
 use hearth_wire::rpc::{exceptions, protocols};
@@ -41,9 +42,15 @@ struct State {
     allocates: watch::Sender<bool>,
     /// A closed file of one block.
     closed: Mutex<Option<FileStatus>>,
+    /// Its block, once another client has opened it for append.
+    opened: Mutex<Option<LocatedBlock>>,
     /// Number of times that closing is still refused, and number of files closed.
     refusals: AtomicUsize,
     completed: AtomicUsize,
+    /// Clients that allocated, gave up or recorded blocks, or closed files.
+    holders: Mutex<BTreeSet<String>>,
+    /// Block lengths that were recorded.
+    recorded: Mutex<Vec<i64>>,
 }
 
 /// Counts of the requests received.
@@ -62,8 +69,21 @@ impl FakeNamenode {
         let (last, heard, allocates) = (AtomicI64::new(1000), Mutex::default(), watch::Sender::new(true));
         let (refusals, completed) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let (spare, closed, created) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let state = State { datanodes, spare, last, heard, created, allocates, closed, refusals, completed };
-        let state = Arc::new(state);
+        let (holders, recorded, opened) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let state = Arc::new(State {
+            datanodes,
+            spare,
+            last,
+            heard,
+            created,
+            allocates,
+            closed,
+            opened,
+            refusals,
+            completed,
+            holders,
+            recorded,
+        });
         let server = RpcServer::start("127.0.0.1:0", Arc::clone(&state), RpcServerOptions::default()).await.unwrap();
         Self { server, state }
     }
@@ -108,9 +128,30 @@ impl FakeNamenode {
         });
     }
 
+    /// Opens that file for append, as for another client. Returns its block.
+    pub fn opened_block(&self) -> ExtendedBlock {
+        let length = self.state.closed.lock().as_ref().expect("a closed file").length;
+        let located = self.state.located(Some(CLOSED), self.state.datanodes.clone());
+        let mut located = LocatedBlock::try_from(located).unwrap();
+        located.block.block.length = length;
+        let block = located.block.clone();
+        *self.state.opened.lock() = Some(located);
+        block
+    }
+
     /// Makes it refuse to close the next file this many times.
     pub fn refuse_to_complete(&self, times: usize) {
         self.state.refusals.store(times, Ordering::Relaxed);
+    }
+
+    /// Returns the clients that allocated, gave up or recorded blocks, or closed files.
+    pub fn holders(&self) -> Vec<String> {
+        self.state.holders.lock().iter().cloned().collect()
+    }
+
+    /// Returns the block lengths that writers had recorded, in order.
+    pub fn recorded(&self) -> Vec<i64> {
+        self.state.recorded.lock().clone()
     }
 
     /// Returns the number of files closed.
@@ -157,8 +198,19 @@ impl Service for State {
                 block.b.num_bytes = Some(status.length);
                 AppendResponseProto { block: Some(block), stat: Some((&status).into()) }.encode_to_vec()
             }
+            "getBlockLocations" => {
+                let located = LocatedBlocks {
+                    file_length: 0,
+                    under_construction: true,
+                    blocks: Vec::new(),
+                    last_block: self.opened.lock().clone(),
+                    last_block_complete: false,
+                };
+                GetBlockLocationsResponseProto { locations: Some((&located).into()) }.encode_to_vec()
+            }
             "addBlock" => {
                 let asked = AddBlockRequestProto::decode(call.request).unwrap();
+                self.holders.lock().insert(asked.client_name.clone());
                 let _ = self.allocates.subscribe().wait_for(|allocates| *allocates).await;
                 self.heard.lock().excluded += asked.exclude_nodes.len();
                 let excluded = |uuid: &str| asked.exclude_nodes.iter().any(|node| node.id.datanode_uuid == uuid);
@@ -170,11 +222,14 @@ impl Service for State {
                 AddBlockResponseProto { block: self.located(None, datanodes) }.encode_to_vec()
             }
             "abandonBlock" => {
+                let asked = AbandonBlockRequestProto::decode(call.request).unwrap();
+                self.holders.lock().insert(asked.holder);
                 self.heard.lock().abandoned += 1;
                 AbandonBlockResponseProto::default().encode_to_vec()
             }
             "updateBlockForPipeline" => {
                 let asked = UpdateBlockForPipelineRequestProto::decode(call.request).unwrap();
+                self.holders.lock().insert(asked.client_name);
                 let block = self.located(Some(BlockId(asked.block.block_id as i64)), Vec::new());
                 UpdateBlockForPipelineResponseProto { block }.encode_to_vec()
             }
@@ -196,11 +251,20 @@ impl Service for State {
                 GetAdditionalDatanodeResponseProto { block }.encode_to_vec()
             }
             "updatePipeline" => {
+                let asked = UpdatePipelineRequestProto::decode(call.request).unwrap();
+                self.holders.lock().insert(asked.client_name);
                 self.heard.lock().recovered += 1;
                 UpdatePipelineResponseProto::default().encode_to_vec()
             }
-            "fsync" => FsyncResponseProto::default().encode_to_vec(),
+            "fsync" => {
+                let asked = FsyncRequestProto::decode(call.request).unwrap();
+                self.holders.lock().insert(asked.client);
+                self.recorded.lock().extend(asked.last_block_length);
+                FsyncResponseProto::default().encode_to_vec()
+            }
             "complete" => {
+                let asked = CompleteRequestProto::decode(call.request).unwrap();
+                self.holders.lock().insert(asked.client_name);
                 let left = |refusals: usize| refusals.checked_sub(1);
                 let result = self.refusals.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_err();
                 self.completed.fetch_add(usize::from(result), Ordering::Relaxed);

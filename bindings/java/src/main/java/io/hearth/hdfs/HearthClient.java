@@ -3,26 +3,34 @@ package io.hearth.hdfs;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.InterruptedIOException;
+import java.io.OutputStream;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
+import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.CreateFlag;
 import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.hdfs.DFSInputStream;
+import org.apache.hadoop.hdfs.DFSOutputStream;
 import org.apache.hadoop.hdfs.client.HdfsDataInputStream;
+import org.apache.hadoop.hdfs.client.HdfsDataOutputStream;
 import org.apache.hadoop.io.Text;
 import org.apache.hadoop.security.UserGroupInformation;
 import org.apache.hadoop.security.token.Token;
+import org.apache.hadoop.util.DataChecksum;
+import org.apache.hadoop.util.Progressable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Hearth's client of one file system of Hadoop: it reads the files that Hadoop's client opens. File systems with the same
- * address, user and settings share a native client.
+ * Hearth's client of one file system of Hadoop: it reads and writes the files that Hadoop's client opens. File systems with
+ * the same address, user and settings share a native client.
  */
 final class HearthClient {
     static final Logger LOG = LoggerFactory.getLogger("io.hearth.hdfs");
@@ -43,6 +51,13 @@ final class HearthClient {
     private static final String ROUNDS_KEY = "dfs.client.max.block.acquire.failures";
     private static final String ROUNDS = "1";
 
+    /** Files opened with other flags are written by Hadoop's client. */
+    private static final EnumSet<CreateFlag> CREATE = EnumSet.of(CreateFlag.CREATE, CreateFlag.OVERWRITE);
+    private static final EnumSet<CreateFlag> APPEND = EnumSet.of(CreateFlag.APPEND);
+
+    /** Time after a failure in which Hadoop's client writes the files that are opened. */
+    private static final long PAUSE_NANOS = 60_000_000_000L;
+
     private static final Map<String, Shared> SHARED = new HashMap<>();
 
     /** What was logged already. */
@@ -53,7 +68,16 @@ final class HearthClient {
     private final FileSystem.Statistics statistics;
     private final boolean required;
     private final boolean showsMemory;
-    /** Reason why files cannot be read this way; null if they can. */
+    private final boolean recoversLeases;
+    /** Checksums that the native client writes. */
+    private final String checksumType;
+    private final int bytesPerChecksum;
+    /** Streams that are open for writing. */
+    private final Set<HearthOutputStream> writers = ConcurrentHashMap.newKeySet();
+    /** Hadoop's client writes files that are opened until then, if {@code paused}: a value of {@link System#nanoTime}. */
+    private volatile long pausedUntil;
+    private volatile boolean paused;
+    /** Reason why files cannot be read and written this way; null if they can. */
     private final String unusable;
     private final Shared shared;
     private volatile boolean closed;
@@ -75,7 +99,7 @@ final class HearthClient {
     /**
      * Makes the client of a file system of the current user.
      *
-     * @param statistics those that reads are counted in
+     * @param statistics those that reads and writes are counted in
      * @throws IOException if it cannot be used, and the configuration demands it
      */
     HearthClient(URI uri, Configuration conf, FileSystem.Statistics statistics) throws IOException {
@@ -83,6 +107,9 @@ final class HearthClient {
         this.statistics = statistics;
         this.required = conf.getBoolean(LocalDataNodes.REQUIRED_KEY, false);
         this.showsMemory = conf.getBoolean("dfs.client.mmap.enabled", true);
+        this.recoversLeases = conf.getBoolean("dfs.client.write.recover.lease.on.close.exception", false);
+        this.checksumType = conf.getTrimmed("dfs.checksum.type", "CRC32C");
+        this.bytesPerChecksum = conf.getInt("dfs.bytes-per-checksum", 512);
         UserGroupInformation user = UserGroupInformation.getCurrentUser();
         String reason = reasonAgainst(conf, user);
         Shared found = null;
@@ -99,7 +126,7 @@ final class HearthClient {
             if (required) {
                 throw required(reason);
             }
-            reportOnce("Hearth's client is not used for " + this.uri + ", and files are read as without it: " + reason);
+            reportUnused(reason);
         }
     }
 
@@ -187,6 +214,23 @@ final class HearthClient {
         return new IOException(LocalDataNodes.REQUIRED_KEY + " is true, but Hearth's client cannot be used: " + reason);
     }
 
+    private void reportUnused(String reason) {
+        reportOnce("Hearth's client is not used for " + uri + ", and files are read and written as without it: " + reason);
+    }
+
+    /**
+     * Reports that Hadoop's client is to read or write a file.
+     *
+     * @throws RequiredException if Hearth's was demanded
+     */
+    private void reportStrangers(String path) throws RequiredException {
+        String reason = "no DataNode with the first block of a file answers as Hearth's";
+        if (required) {
+            throw new RequiredException(required(reason + " (" + path + ")").getMessage());
+        }
+        reportUnused(reason);
+    }
+
     private static void reportOnce(String message) {
         if (REPORTED.size() < REPORTED_MAX && REPORTED.add(message)) {
             LOG.info(message);
@@ -250,12 +294,109 @@ final class HearthClient {
             reportOnce("Hearth's client reads the files of " + uri);
             return opened;
         }
-        String reason = "no DataNode with the first block of a file answers as Hearth's";
-        if (required) {
-            throw new RequiredException(required(reason + " (" + file.path + ")").getMessage());
-        }
-        reportOnce("Hearth's client is not used for " + uri + ", and files are read as without it: " + reason);
+        reportStrangers(file.path);
         return 0;
+    }
+
+    /**
+     * Returns a stream of the same file whose bytes Hearth's client writes; the same stream if it cannot.
+     *
+     * @param stream one that nothing was written to
+     * @param flags those that the file was opened with
+     * @param progress called after each part of a large write; may be null
+     */
+    FSDataOutputStream writing(FSDataOutputStream stream, EnumSet<CreateFlag> flags, Progressable progress) {
+        boolean plain = CREATE.containsAll(flags) || APPEND.equals(flags);
+        if (unusable != null || closed || !plain || stream.getClass() != HdfsDataOutputStream.class
+                || !WrittenFile.isPossible() || paused && System.nanoTime() - pausedUntil < 0) {
+            return stream;
+        }
+        // Others encrypt, or make the parts of erasure-coded blocks.
+        OutputStream wrapped = stream.getWrappedStream();
+        if (wrapped.getClass() != DFSOutputStream.class) {
+            return stream;
+        }
+        DFSOutputStream stock = (DFSOutputStream) wrapped;
+        try {
+            WrittenFile file = WrittenFile.of(stock);
+            if (!hasOurChecksums(file.checksum)) {
+                return stream;
+            }
+            HearthOutputStream hearth = new HearthOutputStream(this, stock, file, progress);
+            FSDataOutputStream writing = new HdfsDataOutputStream(hearth, statistics, stream.getPos());
+            writers.add(hearth);
+            return writing;
+        } catch (IOException | RuntimeException | LinkageError e) {
+            LOG.debug("Hearth's client does not write {}", stream, e);
+            return stream;
+        }
+    }
+
+    private boolean hasOurChecksums(DataChecksum checksum) {
+        return checksum.getChecksumType().name().equals(checksumType)
+                && checksum.getBytesPerChecksum() == bytesPerChecksum;
+    }
+
+    /**
+     * Begins to write a file.
+     *
+     * @return address of its writer, for {@link NativeWriter}; 0 if Hadoop's client is to write it
+     * @throws RequiredException if Hearth's client was demanded and none of the DataNodes is Hearth's
+     */
+    long begin(WrittenFile file) throws RequiredException {
+        long client = closed ? 0 : shared.client.acquire();
+        if (client == 0) {
+            return 0;
+        }
+        long begun;
+        try {
+            begun = NativeWriter.begin(client, utf8(file.path), file.inode, utf8(file.client.getClientName()),
+                    file.replication, file.blockSize, file.length, utf8(file.encodedLastBlock()));
+        } catch (IOException | RuntimeException e) {
+            LOG.debug("Hearth's client cannot write {}", file.path, e);
+            // If the NameNode refuses the file, Hadoop's client finds that too, and reports it.
+            if (!(e instanceof RefusedException)) {
+                pause();
+            }
+            return 0;
+        } finally {
+            shared.client.release();
+        }
+        if (begun != 0) {
+            reportOnce("Hearth's client writes the files of " + uri);
+            return begun;
+        }
+        reportStrangers(file.path);
+        pause();
+        return 0;
+    }
+
+    private void pause() {
+        pausedUntil = System.nanoTime() + PAUSE_NANOS;
+        paused = true;
+    }
+
+    /** Returns whether the NameNode is to recover the lease of a file that cannot be closed. */
+    boolean recoversLeases() {
+        return recoversLeases;
+    }
+
+    /** Takes notice that a stream was closed. */
+    void closed(HearthOutputStream stream) {
+        writers.remove(stream);
+    }
+
+    /** Closes the streams that are open for writing. */
+    void closeWriters() {
+        while (!writers.isEmpty()) {
+            for (HearthOutputStream each : writers) {
+                try {
+                    each.close();
+                } catch (IOException e) {
+                    LOG.error("cannot close {}", each, e);
+                }
+            }
+        }
     }
 
     /**

@@ -4,20 +4,27 @@ import java.io.IOException;
 import java.net.URI;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.EnumSet;
 import java.util.List;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.CreateFlag;
 import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.Options.ChecksumOpt;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.PathHandle;
+import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
+import org.apache.hadoop.util.Progressable;
 
 /**
- * Hadoop's file system of HDFS, which reads files by Hearth's client: from the memory of DataNodes on the same machine, by
- * RDMA, or over few connections to Hearth's DataNodes. Set {@code fs.hdfs.impl} to the name of this class, and
+ * Hadoop's file system of HDFS, which reads and writes files by Hearth's client: in the memory of DataNodes on the same
+ * machine, by RDMA, or over few connections to Hearth's DataNodes. Set {@code fs.hdfs.impl} to the name of this class, and
  * {@code fs.AbstractFileSystem.hdfs.impl} to that of {@link HearthHdfs}.
  *
- * <p>Everything else is done as without this class, and so are reads that Hearth's client cannot do: files that are
- * erasure-coded or encrypted, clusters with Kerberos, and clusters of other DataNodes.
+ * <p>Everything else is done as without this class, and so are reads and writes that Hearth's client cannot do: files that
+ * are erasure-coded or encrypted, clusters with Kerberos, and clusters of other DataNodes. Hadoop's client also writes files
+ * that are opened by a builder, with favored nodes, or with flags other than CREATE, OVERWRITE and APPEND.
  */
 public class HearthFileSystem extends DistributedFileSystem implements HearthBulk {
     private HearthClient client;
@@ -55,6 +62,28 @@ public class HearthFileSystem extends DistributedFileSystem implements HearthBul
     private FSDataInputStream reading(FSDataInputStream stream) {
         // Hearth's client always verifies.
         return verifyChecksum ? client.reading(stream) : stream;
+    }
+
+    @Override
+    public FSDataOutputStream create(Path file, FsPermission permission, EnumSet<CreateFlag> flags, int bufferSize,
+            short replication, long blockSize, Progressable progress, ChecksumOpt checksum) throws IOException {
+        FSDataOutputStream stream = super.create(file, permission, flags, bufferSize, replication, blockSize, progress,
+                checksum);
+        return client.writing(stream, flags, progress);
+    }
+
+    @Override
+    public FSDataOutputStream createNonRecursive(Path file, FsPermission permission, EnumSet<CreateFlag> flags,
+            int bufferSize, short replication, long blockSize, Progressable progress) throws IOException {
+        FSDataOutputStream stream = super.createNonRecursive(file, permission, flags, bufferSize, replication, blockSize,
+                progress);
+        return client.writing(stream, flags, progress);
+    }
+
+    @Override
+    public FSDataOutputStream append(Path file, EnumSet<CreateFlag> flags, int bufferSize, Progressable progress)
+            throws IOException {
+        return client.writing(super.append(file, flags, bufferSize, progress), flags, progress);
     }
 
     @Override
@@ -114,6 +143,9 @@ public class HearthFileSystem extends DistributedFileSystem implements HearthBul
     @Override
     public void close() throws IOException {
         try {
+            if (client != null) {
+                client.closeWriters();
+            }
             super.close();
         } finally {
             if (client != null) {

@@ -4,22 +4,28 @@ import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.net.URI;
 import java.net.URISyntaxException;
+import java.util.EnumSet;
 import java.util.concurrent.CompletableFuture;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.AbstractFileSystem;
+import org.apache.hadoop.fs.CreateFlag;
 import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FilterFs;
+import org.apache.hadoop.fs.Options.ChecksumOpt;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.RemoteIterator;
 import org.apache.hadoop.fs.UnresolvedLinkException;
 import org.apache.hadoop.fs.UnsupportedFileSystemException;
 import org.apache.hadoop.fs.impl.OpenFileParameters;
+import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.security.AccessControlException;
+import org.apache.hadoop.util.Progressable;
 
 /**
  * What {@link HearthFileSystem} is for programs that use {@link org.apache.hadoop.fs.FileContext}: Hadoop's own file
- * system, with streams that Hearth's client reads. Set {@code fs.AbstractFileSystem.hdfs.impl} to the name of this class.
+ * system, with streams that Hearth's client reads and writes. Set {@code fs.AbstractFileSystem.hdfs.impl} to the name of this class.
  */
 public class HearthHdfs extends FilterFs {
     private static final String CLASS_KEY = "fs.AbstractFileSystem.hdfs.impl";
@@ -63,6 +69,15 @@ public class HearthHdfs extends FilterFs {
     public CompletableFuture<FSDataInputStream> openFileWithOptions(Path file, OpenFileParameters parameters)
             throws IOException {
         return super.openFileWithOptions(file, parameters).thenApply(this::reading);
+    }
+
+    @Override
+    public FSDataOutputStream createInternal(Path file, EnumSet<CreateFlag> flags, FsPermission permission, int bufferSize,
+            short replication, long blockSize, Progressable progress, ChecksumOpt checksum, boolean createParent)
+            throws IOException, UnresolvedLinkException {
+        FSDataOutputStream stream = super.createInternal(file, flags, permission, bufferSize, replication, blockSize,
+                progress, checksum, createParent);
+        return client.writing(stream, flags, progress);
     }
 
     private FSDataInputStream reading(FSDataInputStream stream) {

@@ -1,0 +1,418 @@
+package io.hearth.hdfs;
+
+import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.nio.channels.ClosedChannelException;
+import java.nio.charset.StandardCharsets;
+import java.util.EnumSet;
+import org.apache.hadoop.fs.CreateFlag;
+import org.apache.hadoop.hdfs.DFSOutputStream;
+import org.apache.hadoop.hdfs.client.HdfsDataOutputStream.SyncFlag;
+import org.apache.hadoop.hdfs.protocol.DSQuotaExceededException;
+import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
+import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
+import org.apache.hadoop.hdfs.protocol.QuotaByStorageTypeExceededException;
+import org.apache.hadoop.util.Progressable;
+
+/**
+ * Stream of a file, whose bytes the native client writes. It behaves like the stream of Hadoop's client that opened the
+ * file. That one keeps the lease, in whose name the native client writes.
+ *
+ * <p>The first bytes decide who writes: if the native client cannot, or the DataNodes are not Hearth's, Hadoop's stream
+ * gets all bytes. This class extends Hadoop's, because programs look for it. It overrides all that writes.
+ */
+final class HearthOutputStream extends DFSOutputStream {
+    /** Small writes are collected up to this many bytes. */
+    private static final int BUFFER_BYTES = 1 << 16;
+
+    /** Bytes that are handed over between two calls of the program's {@link Progressable}. */
+    private static final int PIECE_BYTES = 1 << 20;
+
+    private final HearthClient client;
+    private final DFSOutputStream stock;
+    private final WrittenFile file;
+    private final Progressable progress;
+
+    /** Bytes that were not handed over. Guarded by this object, like the others below. */
+    private byte[] buffer;
+    private int buffered;
+    /** The writer; null before the first bytes are handed over, or if Hadoop's stream writes. */
+    private NativeReference writer;
+    /** Hadoop's stream writes. */
+    private boolean refused;
+
+    HearthOutputStream(HearthClient client, DFSOutputStream stock, WrittenFile file, Progressable progress) {
+        // Without a thread of its own.
+        super(file.client, file.path, file.status(), EnumSet.of(CreateFlag.CREATE), null, file.checksum, null, false);
+        this.client = client;
+        this.stock = stock;
+        this.file = file;
+        this.progress = progress;
+    }
+
+    private interface Call {
+        void on(long address) throws IOException;
+    }
+
+    /** Calls the native writer, and throws what Hadoop's stream would. */
+    private void call(Call call) throws IOException {
+        long address = writer.acquire();
+        if (address == 0) {
+            throw new ClosedChannelException();
+        }
+        try {
+            call.on(address);
+        } catch (RefusedException e) {
+            throw e.unwrapped();
+        } finally {
+            writer.release();
+        }
+    }
+
+    /** Throws if the stream is closed, or Hadoop's client has lost the lease. */
+    @Override
+    protected void checkClosed() throws IOException {
+        if (closed) {
+            throw new ClosedChannelException();
+        }
+        if (WrittenFile.isClosed(stock)) {
+            // It throws the reason.
+            stock.hflush();
+            throw new ClosedChannelException();
+        }
+    }
+
+    private void checkOpen() throws IOException {
+        if (!client.isOpen()) {
+            throw new IOException("Filesystem closed");
+        }
+        checkClosed();
+    }
+
+    // Writing.
+
+    @Override
+    public synchronized void write(int b) throws IOException {
+        if (closed) {
+            throw new ClosedChannelException();
+        }
+        if (!refused) {
+            makeRoom(1);
+        }
+        // Hadoop's stream may have taken over just now.
+        if (refused) {
+            stock.write(b);
+        } else {
+            buffer[buffered++] = (byte) b;
+        }
+    }
+
+    @Override
+    public synchronized void write(byte[] from, int offset, int length) throws IOException {
+        checkClosed();
+        if (offset < 0 || length < 0 || offset > from.length - length) {
+            throw new ArrayIndexOutOfBoundsException();
+        }
+        if (length == 0) {
+            return;
+        }
+        if (length < BUFFER_BYTES && !refused) {
+            makeRoom(length);
+        }
+        // Hadoop's stream may have taken over just now.
+        if (length < BUFFER_BYTES && !refused) {
+            System.arraycopy(from, offset, buffer, buffered, length);
+            buffered += length;
+            return;
+        }
+        handOverBuffer();
+        handOver(from, offset, length);
+    }
+
+    private void makeRoom(int length) throws IOException {
+        if (buffer == null) {
+            buffer = new byte[BUFFER_BYTES];
+        }
+        if (buffered + length > buffer.length) {
+            handOverBuffer();
+        }
+    }
+
+    private void handOverBuffer() throws IOException {
+        if (buffered > 0) {
+            decide();
+            int length = buffered;
+            // After a failure, the same bytes are not sent twice.
+            buffered = 0;
+            handOver(buffer, 0, length);
+        }
+    }
+
+    /** Decides who writes, unless that is known. */
+    private void decide() throws IOException {
+        checkClosed();
+        if (writer == null && !refused) {
+            long address = client.begin(file);
+            refused = address == 0;
+            writer = refused ? null : NativeReference.of(this, address, NativeWriter::close);
+        }
+    }
+
+    private void handOver(byte[] from, int offset, int length) throws IOException {
+        decide();
+        if (refused) {
+            stock.write(from, offset, length);
+            return;
+        }
+        for (int done = 0; done < length; ) {
+            int start = offset + done;
+            int piece = Math.min(length - done, PIECE_BYTES);
+            call(address -> NativeWriter.write(address, from, start, piece));
+            done += piece;
+            if (progress != null) {
+                progress.progress();
+            }
+        }
+    }
+
+    /** The bytes go on when there are enough of them. */
+    @Override
+    public synchronized void flush() throws IOException {
+        if (refused && !closed) {
+            stock.flush();
+        }
+    }
+
+    @Override
+    public void hflush() throws IOException {
+        flush(false, EnumSet.noneOf(SyncFlag.class));
+    }
+
+    @Override
+    public void hsync() throws IOException {
+        flush(true, EnumSet.noneOf(SyncFlag.class));
+    }
+
+    @Override
+    public void hsync(EnumSet<SyncFlag> flags) throws IOException {
+        flush(true, flags);
+    }
+
+    private void flush(boolean sync, EnumSet<SyncFlag> flags) throws IOException {
+        long[] pending = new long[1];
+        synchronized (this) {
+            checkOpen();
+            handOverBuffer();
+            // It may set up a pipeline to the block that it is to continue.
+            refused |= writer == null && sync && file.lastBlock != null;
+            if (writer != null) {
+                call(address -> pending[0] = NativeWriter.flush(address, sync, flags.contains(SyncFlag.END_BLOCK),
+                        flags.contains(SyncFlag.UPDATE_LENGTH)));
+            }
+        }
+        // Other threads may write while this one waits.
+        if (pending[0] != 0) {
+            try {
+                NativeWriter.acknowledged(pending[0]);
+            } catch (RefusedException e) {
+                throw e.unwrapped();
+            }
+        } else if (sync) {
+            stock.hsync(flags);
+        } else {
+            stock.hflush();
+        }
+    }
+
+    // The pipeline.
+
+    @Override
+    public synchronized int getCurrentBlockReplication() throws IOException {
+        checkOpen();
+        if (writer == null) {
+            return stock.getCurrentBlockReplication();
+        }
+        DatanodeInfo[] pipeline = getPipeline();
+        return pipeline == null ? file.replication : pipeline.length;
+    }
+
+    @Override
+    @Deprecated
+    public synchronized int getNumCurrentReplicas() throws IOException {
+        return getCurrentBlockReplication();
+    }
+
+    @Override
+    public synchronized DatanodeInfo[] getPipeline() {
+        if (closed) {
+            return null;
+        }
+        if (writer == null) {
+            return stock.getPipeline();
+        }
+        long address = writer.acquire();
+        if (address == 0) {
+            return null;
+        }
+        try {
+            return datanodes(new String(NativeWriter.pipeline(address), StandardCharsets.UTF_8));
+        } finally {
+            writer.release();
+        }
+    }
+
+    /** Decodes DataNodes as the native library encodes them ({@code writer.rs}). Returns null if there are none. */
+    private static DatanodeInfo[] datanodes(String lines) {
+        if (lines.isEmpty()) {
+            return null;
+        }
+        String[] each = lines.split("\n");
+        DatanodeInfo[] datanodes = new DatanodeInfo[each.length];
+        for (int i = 0; i < each.length; i++) {
+            String[] fields = each[i].split("\t", -1);
+            datanodes[i] = new DatanodeInfo.DatanodeInfoBuilder().setIpAddr(fields[0]).setHostName(fields[1])
+                    .setDatanodeUuid(fields[2]).setXferPort(Integer.parseInt(fields[3]))
+                    .setInfoPort(Integer.parseInt(fields[4])).setInfoSecurePort(Integer.parseInt(fields[5]))
+                    .setIpcPort(Integer.parseInt(fields[6])).setNetworkLocation(fields[7]).build();
+        }
+        return datanodes;
+    }
+
+    // The rest.
+
+    @Override
+    public long getInitialLen() {
+        return file.length;
+    }
+
+    @Override
+    public void setDropBehind(Boolean dropBehind) throws IOException {
+        stock.setDropBehind(dropBehind);
+    }
+
+    @Override
+    public boolean hasCapability(String capability) {
+        return stock.hasCapability(capability);
+    }
+
+    @Override
+    public void setArtificialSlowdown(long period) {
+        stock.setArtificialSlowdown(period);
+    }
+
+    @Override
+    public synchronized void setChunksPerPacket(int value) {
+        stock.setChunksPerPacket(value);
+    }
+
+    @Override
+    public void close() throws IOException {
+        synchronized (this) {
+            if (closed) {
+                return;
+            }
+            try {
+                closeOnce();
+            } finally {
+                closed = true;
+                client.closed(this);
+                if (writer != null) {
+                    writer.close();
+                    WrittenFile.abandon(stock);
+                }
+                buffer = null;
+            }
+        }
+    }
+
+    private void closeOnce() throws IOException {
+        if (WrittenFile.isClosed(stock)) {
+            // It throws the reason.
+            stock.close();
+            return;
+        }
+        try {
+            handOverBuffer();
+            if (writer != null) {
+                call(NativeWriter::finish);
+            }
+        } catch (IOException e) {
+            if (writer == null) {
+                closeAfter(e);
+            } else {
+                completeAfter(e);
+            }
+            recoverLease(e);
+            throw e;
+        }
+        if (writer == null) {
+            stock.close();
+            return;
+        }
+        long address = writer.acquire();
+        try {
+            NativeWriter.complete(address);
+        } catch (RefusedException e) {
+            recoverLease(e);
+            throw e.remote();
+        } catch (IOException e) {
+            recoverLease(e);
+            throw e;
+        } finally {
+            writer.release();
+        }
+    }
+
+    /** Closes Hadoop's stream, which has failed. */
+    private void closeAfter(IOException failure) {
+        try {
+            stock.close();
+        } catch (IOException e) {
+            if (e != failure) {
+                failure.addSuppressed(e);
+            }
+        }
+    }
+
+    /** If a quota was exceeded, what was written before becomes a complete file, as with Hadoop's stream. */
+    private void completeAfter(IOException failure) {
+        if (failure instanceof DSQuotaExceededException || failure instanceof QuotaByStorageTypeExceededException) {
+            try {
+                completeFile(lastBlock());
+            } catch (IOException e) {
+                failure.addSuppressed(e);
+            }
+        }
+    }
+
+    private ExtendedBlock lastBlock() {
+        long address = writer.acquire();
+        byte[] last;
+        try {
+            last = address == 0 ? null : NativeWriter.lastBlock(address);
+        } finally {
+            if (address != 0) {
+                writer.release();
+            }
+        }
+        // What was there before an append is not written again.
+        if (last == null) {
+            return file.lastBlock;
+        }
+        return WrittenFile.decodedBlock(new String(last, StandardCharsets.UTF_8));
+    }
+
+    /** After a failure, has the NameNode recover the file's lease, if that is configured. */
+    private void recoverLease(IOException failure) {
+        if (writer != null && !(failure instanceof InterruptedIOException)) {
+            recoverLease(client.recoversLeases());
+        }
+    }
+
+    /** Tells who writes, for logs. Does not wait for a write, so that may be outdated. */
+    @Override
+    public String toString() {
+        String by = writer != null ? " by Hearth's client" : refused ? " by Hadoop's client" : "";
+        return "HearthOutputStream of " + file.path + by;
+    }
+}
