@@ -329,7 +329,7 @@ fn crates<'a>(filter: &[&str]) -> Result<Vec<Suite<'a>>> {
 
 /// Real clients and servers. The longest come last, where the second worker begins.
 fn interop<'a>(tally: &mut Tally, must_be_whole: bool, filter: &[&str], wanted: Wanted) -> Result<Vec<Suite<'a>>> {
-    let bindings = if wanted == Wanted::Ecosystem { Vec::new() } else { bindings(tally, must_be_whole) };
+    let bindings = bindings(tally, must_be_whole, wanted);
     let mut suites = Vec::new();
     for program in programs()?.iter().filter(|program| program.package == INTEROP && program.kind == "test") {
         let is_ecosystem = program.target == ECOSYSTEM;
@@ -351,9 +351,9 @@ fn interop<'a>(tally: &mut Tally, must_be_whole: bool, filter: &[&str], wanted: 
     Ok(suites)
 }
 
-/// Makes the jar, the C library and the Python package of what was built with the tests. Returns the variables that tell the suites where they
-/// are. Those that cannot be made are counted as missing.
-fn bindings(tally: &mut Tally, must_be_whole: bool) -> Vec<(&'static str, PathBuf)> {
+/// Makes the jar, the C library and the Python package of what was built with the tests; for the engines only the jar, since their suite makes
+/// the package itself. Returns the variables that tell the suites where they are. Those that cannot be made are counted as missing.
+fn bindings(tally: &mut Tally, must_be_whole: bool, wanted: Wanted) -> Vec<(&'static str, PathBuf)> {
     let mut made = Vec::new();
     let mut note = |name, what: &str, outcome: Result<PathBuf>| match outcome {
         Ok(path) => {
@@ -366,6 +366,9 @@ fn bindings(tally: &mut Tally, must_be_whole: bool) -> Vec<(&'static str, PathBu
         }
     };
     note("HEARTH_JAR", "Hearth's jar", hearth_jar());
+    if wanted == Wanted::Ecosystem {
+        return made;
+    }
     let archive = LIBHDFS_ARCHIVE.get().context("cargo built no archive of the C library");
     let linked = archive.and_then(|archive| libhdfs::link_for_tests(archive));
     if let Some(prefix) = note("HEARTH_LIBHDFS", "the C library", linked) {
