@@ -14,8 +14,8 @@ use crate::{TestArguments, apache, java, libhdfs, prometheus, python, run, vm, w
 /// The suites that start real clusters, Apache's and ours, have a package of their own.
 const INTEROP: &str = "hearth-interop";
 
-/// The one of those suites that has a flag of its own.
-const ECOSYSTEM: &str = "ecosystem";
+/// Those of them that need what is fetched only for `--ecosystem`.
+const ECOSYSTEM: [&str; 2] = ["ecosystem", "jdks"];
 
 #[derive(Default)]
 pub struct Tally {
@@ -330,9 +330,15 @@ fn crates<'a>(filter: &[&str]) -> Result<Vec<Suite<'a>>> {
 /// Real clients and servers. The longest come last, where the second worker begins.
 fn interop<'a>(tally: &mut Tally, must_be_whole: bool, filter: &[&str], wanted: Wanted) -> Result<Vec<Suite<'a>>> {
     let bindings = bindings(tally, must_be_whole, wanted);
+    let jdks = (wanted == Wanted::Ecosystem).then(java::native_jdks).transpose();
+    let jdks = jdks.unwrap_or_else(|error| {
+        tally.missing(must_be_whole, format!("Hearth's jar with other versions of Java: {error:#}"));
+        None
+    });
+    let jdks = jdks.map(|jdks| java::jdks_variable(&jdks));
     let mut suites = Vec::new();
     for program in programs()?.iter().filter(|program| program.package == INTEROP && program.kind == "test") {
-        let is_ecosystem = program.target == ECOSYSTEM;
+        let is_ecosystem = ECOSYSTEM.contains(&program.target.as_str());
         if is_ecosystem != (wanted == Wanted::Ecosystem) {
             continue;
         }
@@ -341,6 +347,9 @@ fn interop<'a>(tally: &mut Tally, must_be_whole: bool, filter: &[&str], wanted: 
         // `hearth_interop::slow` and `ecosystem` look at these.
         command.env("HEARTH_TEST_CLUSTER", if wanted == Wanted::Slow { "1" } else { "0" });
         command.env("HEARTH_TEST_ECOSYSTEM", if is_ecosystem { "1" } else { "0" });
+        if let Some(jdks) = &jdks {
+            command.env("HEARTH_TEST_JDKS", jdks);
+        }
         if wanted == Wanted::Slow {
             // Tests of libtest that take long; `hearth_interop::suite` ignores the flag.
             command.arg("--include-ignored");
