@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::apache::{compiled, without_environment};
 use crate::prerequisites::{Missing, hearth_jar, workspace_root};
@@ -21,6 +21,19 @@ pub struct Engine {
 
 /// Options for a fast start, which suits tests.
 const FAST_START: [&str; 3] = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"];
+
+/// Spark logs with log4j 2: warnings to standard error, and what Hearth's jar reports.
+const LOG4J2: &str = "\
+rootLogger.level = warn
+rootLogger.appenderRef.err.ref = err
+logger.hearth.name = io.hearth
+logger.hearth.level = info
+appender.err.type = Console
+appender.err.name = err
+appender.err.target = SYSTEM_ERR
+appender.err.layout.type = PatternLayout
+appender.err.layout.pattern = %d{ISO8601} %p %c{2}: %m%n
+";
 
 /// Packages that both need access to, from the options that their own scripts give Java 17.
 const ADD_OPENS: [&str; 10] = [
@@ -71,6 +84,12 @@ impl Engine {
     pub fn for_measuring(mut self) -> Self {
         self.options.retain(|option| !FAST_START.contains(&option.as_str()));
         self
+    }
+
+    /// Configures the log of a Spark that uses the configuration in `conf`.
+    pub fn configure_spark_log(conf: &Path) -> Result<()> {
+        let path = conf.join("log4j2.properties");
+        std::fs::write(&path, LOG4J2).with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// Returns `java MAIN` with the configuration in `conf` and a heap of at most `heap_mib` MiB.

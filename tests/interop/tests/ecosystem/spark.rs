@@ -1,7 +1,6 @@
 //! Spark with its Parquet files on Hearth: `tests/interop/java/spark/Parquet.java` gets the same results as on Apache's
 //! cluster, by Hadoop's client alone and with Hearth's jar.
 
-use std::fs;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -33,19 +32,6 @@ pub fn suite() -> Suite {
     });
     Suite { name: "spark", clusters: clusters.to_vec(), checks: CHECKS }
 }
-
-/// Spark logs with log4j 2, to its standard error.
-const LOG4J2: &str = "\
-rootLogger.level = warn
-rootLogger.appenderRef.err.ref = err
-logger.hearth.name = io.hearth
-logger.hearth.level = info
-appender.err.type = Console
-appender.err.name = err
-appender.err.target = SYSTEM_ERR
-appender.err.layout.type = PatternLayout
-appender.err.layout.pattern = %d{ISO8601} %p %c{2}: %m%n
-";
 
 /// The program reads its tables more than ten times. They have a few megabytes.
 const MUCH: u64 = 8 << 20;
@@ -95,8 +81,7 @@ fn submitted(session: &Session, path: JavaPath) -> Result<Command> {
         ]);
     }
     let conf = session.cluster.conf_with("spark-conf", &without)?;
-    let log = conf.join("log4j2.properties");
-    fs::write(&log, LOG4J2).with_context(|| format!("cannot write {}", log.display()))?;
+    Engine::configure_spark_log(&conf)?;
     let mut command = Engine::spark()?.our_java(&conf, 1024, "org.apache.spark.deploy.SparkSubmit")?;
     let local = session.local("spark")?;
     command.env("SPARK_LOCAL_DIRS", &local).current_dir(&local).stderr(Stdio::piped());
