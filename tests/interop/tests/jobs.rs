@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use hearth_interop::{Check, Session, Suite, run, slow};
-use hearth_testkit::{ClusterSpec, Content, Implementation, JavaPath, ToolOutput, packet_bytes, sha256_hex};
+use hearth_testkit::{
+    ClusterSpec, Content, Implementation, JavaPath, ToolOutput, hearth_jar, packet_bytes, sha256_hex, skip_or_fail,
+};
 use serde_json::json;
 
 const EXAMPLES: &str = "org.apache.hadoop.examples.ExampleDriver";
@@ -191,6 +193,10 @@ fn dfs_io(session: &mut Session) -> Result<()> {
 }
 
 fn small_files(session: &mut Session) -> Result<()> {
+    if let Err(missing) = hearth_jar() {
+        skip_or_fail("jobs: small_files_input_format", missing);
+        return Ok(());
+    }
     let many = json!({"dir": "/small", "count": SMALL_COUNT, "threads": 4, "seed": 700, "length": SMALL_BYTES});
     session.java()?.call("storeMany", many)?;
     session.java()?.call("store", json!({"path": "/small/large", "seed": 7, "length": LARGE_BYTES}))?;
@@ -211,7 +217,11 @@ fn small_files(session: &mut Session) -> Result<()> {
                 apache = apache.with_hearth_jar()?;
             }
             let bounds = ["-Dhearth.java.split.files=100", "-Dhearth.java.split.batch.bytes=100000"];
-            apache.our_job(session.cluster.conf(), SMALL_FILES, [bounds[0], bounds[1], interface, "/small", out.as_str()])
+            apache.our_job(
+                session.cluster.conf(),
+                SMALL_FILES,
+                [bounds[0], bounds[1], interface, "/small", out.as_str()],
+            )
         })?;
         let found = output(session, &out)?;
         ensure!(found.lines().eq(expected.iter().map(String::as_str)), "{interface}: {found}");
