@@ -1,12 +1,17 @@
-//! `cargo xtask java`: the jar of the Java binding, with native libraries for every platform that can be built here.
+//! `cargo xtask java`: the jar of the Java binding, with native libraries for every platform that Hearth supports.
+
+mod jdks;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
 
-use crate::{old_glibc, root, run};
+pub use jdks::{native as native_jdks, variable as jdks_variable};
+
+use crate::{apache, old_glibc, root, run};
 
 /// Version in `bindings/java/pom.xml`, which a test compares.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -17,26 +22,85 @@ const ARCHITECTURES: [&str; 2] = ["x86_64", "aarch64"];
 /// Largest size of a library. The build fails above it, so that growth is a decision.
 const LIBRARY_BYTES_MAX: u64 = 6 << 20;
 
-/// Builds the jar as users get it. Returns its path.
-pub fn release() -> Result<PathBuf> {
+#[derive(Args)]
+pub struct JavaArguments {
+    /// Only the library for this architecture. Can be repeated
+    #[arg(long, value_name = "ARCHITECTURE", value_parser = ARCHITECTURES)]
+    architecture: Vec<String>,
+    /// Then write and read by the jar with Java 11, 17, 21 and 25, with Java 8 if it is installed, and with aarch64's under qemu.
+    /// What is missing is fetched, up to 300 MB
+    #[arg(long)]
+    check_jdks: bool,
+}
+
+pub fn run(arguments: &JavaArguments) -> Result<()> {
+    let mut architectures: Vec<&str> = arguments.architecture.iter().map(String::as_str).collect();
+    if architectures.is_empty() {
+        architectures.extend(ARCHITECTURES);
+    }
+    let jar = release(&architectures)?;
+    if arguments.check_jdks {
+        check_jdks(&jar, &architectures)?;
+    }
+    println!("{}", jar.display());
+    Ok(())
+}
+
+/// Builds the jar as users get it, with a library for each architecture. Returns its path.
+pub fn release(architectures: &[&str]) -> Result<PathBuf> {
     let mut libraries = Vec::new();
-    for architecture in ARCHITECTURES {
-        let target = old_glibc::triple(architecture);
-        if architecture != std::env::consts::ARCH && !has_target(&target) {
-            println!("no library for {architecture}: rustup target add {target}");
-            continue;
-        }
+    for architecture in architectures {
+        add_target(architecture)?;
         run::run_or_fail(old_glibc::cargo(architecture)?.args(["--release", "--package", "hearth-java"]))?;
         let library = old_glibc::built(architecture, "release").join("libhearth_java.so");
         check(&library)?;
-        libraries.push((architecture, library));
+        libraries.push((*architecture, library));
     }
     jar(&libraries, &crate::target().join("java"))
 }
 
+/// Runs a program with the jar on every Java that can be had: `tests/interop/tests/jdks.rs`.
+fn check_jdks(jar: &Path, architectures: &[&str]) -> Result<()> {
+    apache::fetch()?;
+    let mut runtimes = Vec::new();
+    for architecture in architectures {
+        if *architecture == std::env::consts::ARCH {
+            runtimes.extend(jdks::native()?);
+        } else {
+            ensure!(*architecture == "aarch64", "no Java of {architecture} can be emulated here");
+            runtimes.push(jdks::emulated()?);
+        }
+    }
+    let mut test = run::cargo();
+    test.args(["test", "--package", "hearth-interop", "--test", "jdks"]);
+    run::run_or_fail(test.env("HEARTH_JAR", jar).env("HEARTH_TEST_JDKS", jdks::variable(&runtimes)))
+}
+
+/// Installs Rust's standard library for an architecture, if it is missing.
+fn add_target(architecture: &str) -> Result<()> {
+    let target = old_glibc::triple(architecture);
+    if has_target(&target) {
+        return Ok(());
+    }
+    let without = "or leave this library out: cargo xtask java --architecture";
+    if !run::exists("rustup", "--version") {
+        bail!(
+            "Rust's standard library for {target} is missing, and so is rustup, which adds it; install it as your Rust \
+             was installed, {without} {}",
+            std::env::consts::ARCH
+        );
+    }
+    println!("rustup target add {target}");
+    let mut add = Command::new("rustup");
+    run::run_or_fail(add.args(["target", "add", &target]).current_dir(root()))
+        .with_context(|| format!("cannot add {target}; try again, {without} {}", std::env::consts::ARCH))
+}
+
 /// Returns whether Rust's standard library for `target` is installed.
 fn has_target(target: &str) -> bool {
-    let output = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
+    let mut rustc = Command::new("rustc");
+    // The toolchain is the one of the workspace.
+    let output = rustc.args(["--print", "target-libdir", "--target", target]).current_dir(root()).output();
     output.is_ok_and(|output| {
         let directory = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         output.status.success() && fs::read_dir(directory).is_ok_and(|mut files| files.next().is_some())

@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "chores wait for other processes, in real time")]
 
 mod apache;
+mod debian;
 mod dist;
 mod java;
 mod libhdfs;
@@ -36,7 +37,7 @@ enum Chore {
     /// Make the Python environments with hdfs-native and with PyArrow in .cache/, and fetch Apache's hdfs.h
     Python,
     /// Build the jar of the Java binding, with native libraries for old and new Linux systems: target/java
-    Java,
+    Java(java::JavaArguments),
     /// Run a command of this machine in a virtual machine with RDMA verbs, e.g. `cargo xtask vm -- ibv_devinfo`
     Vm(vm::VmArguments),
     /// Build the release binary, fetch Apache Hadoop and run one benchmark, e.g. `cargo xtask bench put-get`
@@ -95,10 +96,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }),
         Chore::Python => prepare_python().map(|()| ExitCode::SUCCESS),
-        Chore::Java => java::release().map(|jar| {
-            println!("{}", jar.display());
-            ExitCode::SUCCESS
-        }),
+        Chore::Java(arguments) => java::run(&arguments).map(|()| ExitCode::SUCCESS),
         Chore::Vm(arguments) => vm::run(&arguments),
         Chore::Bench { arguments } => bench(&arguments),
         Chore::Dist(arguments) => dist::run(&arguments).map(|()| ExitCode::SUCCESS),
@@ -165,7 +163,12 @@ fn bench(arguments: &[String]) -> anyhow::Result<ExitCode> {
     }
     let workload = arguments.first().map_or("", String::as_str);
     if workload == "java" {
-        java::release()?;
+        java::release(&[std::env::consts::ARCH])?;
+        if arguments.iter().any(|argument| argument == "--jobs") {
+            apache::fetch_more()?;
+            apache::fetch_hbase()?;
+            apache::fetch_spark()?;
+        }
     }
     if let Err(error) = python::environment() {
         eprintln!("skipping hdfs-native: {error:#}");

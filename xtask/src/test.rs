@@ -33,8 +33,8 @@ const LONGEST: [&str; 11] = [
     "webhdfs",
 ];
 
-/// The one of those suites that has a flag of its own.
-const ECOSYSTEM: &str = "ecosystem";
+/// Suites that need what is fetched only for `--ecosystem`.
+const ECOSYSTEM: [&str; 2] = ["ecosystem", "jdks"];
 
 #[derive(Default)]
 pub struct Tally {
@@ -370,10 +370,16 @@ fn crates<'a>(filter: &[&str]) -> Result<Vec<Suite<'a>>> {
 
 /// Real clients and servers.
 fn interop<'a>(tally: &mut Tally, must_be_whole: bool, filter: &[&str], wanted: Wanted) -> Result<Vec<Suite<'a>>> {
-    let bindings = if wanted == Wanted::Ecosystem { Vec::new() } else { bindings(tally, must_be_whole) };
+    let bindings = bindings(tally, must_be_whole, wanted);
+    let jdks = (wanted == Wanted::Ecosystem).then(java::native_jdks).transpose();
+    let jdks = jdks.unwrap_or_else(|error| {
+        tally.missing(must_be_whole, format!("Hearth's jar with other versions of Java: {error:#}"));
+        None
+    });
+    let jdks = jdks.map(|jdks| java::jdks_variable(&jdks));
     let mut suites = Vec::new();
     for program in programs()?.iter().filter(|program| program.package == INTEROP && program.kind == "test") {
-        let is_ecosystem = program.target == ECOSYSTEM;
+        let is_ecosystem = ECOSYSTEM.contains(&program.target.as_str());
         if is_ecosystem != (wanted == Wanted::Ecosystem) {
             continue;
         }
@@ -382,6 +388,9 @@ fn interop<'a>(tally: &mut Tally, must_be_whole: bool, filter: &[&str], wanted: 
         // `hearth_interop::slow` and `ecosystem` look at these.
         command.env(SLOW_VARIABLE, if wanted == Wanted::Slow { "1" } else { "0" });
         command.env("HEARTH_TEST_ECOSYSTEM", if is_ecosystem { "1" } else { "0" });
+        if let Some(jdks) = &jdks {
+            command.env("HEARTH_TEST_JDKS", jdks);
+        }
         if wanted == Wanted::Slow {
             // Tests of libtest that take long; `hearth_interop::suite` ignores the flag.
             command.arg("--include-ignored");
@@ -392,9 +401,9 @@ fn interop<'a>(tally: &mut Tally, must_be_whole: bool, filter: &[&str], wanted: 
     Ok(suites)
 }
 
-/// Makes the jar, the C library and the Python package of what was built with the tests. Returns the variables that tell the suites where they
-/// are. Those that cannot be made are counted as missing.
-fn bindings(tally: &mut Tally, must_be_whole: bool) -> Vec<(&'static str, PathBuf)> {
+/// Makes the jar, the C library and the Python package of what was built with the tests; for the engines only the jar, since their suite makes
+/// the package itself. Returns the variables that tell the suites where they are. Those that cannot be made are counted as missing.
+fn bindings(tally: &mut Tally, must_be_whole: bool, wanted: Wanted) -> Vec<(&'static str, PathBuf)> {
     let mut made = Vec::new();
     let mut note = |name, what: &str, outcome: Result<PathBuf>| match outcome {
         Ok(path) => {
@@ -407,6 +416,9 @@ fn bindings(tally: &mut Tally, must_be_whole: bool) -> Vec<(&'static str, PathBu
         }
     };
     note("HEARTH_JAR", "Hearth's jar", hearth_jar());
+    if wanted == Wanted::Ecosystem {
+        return made;
+    }
     let archive = LIBHDFS_ARCHIVE.get().context("cargo built no archive of the C library");
     let linked = archive.and_then(|archive| libhdfs::link_for_tests(archive));
     if let Some(prefix) = note("HEARTH_LIBHDFS", "the C library", linked) {

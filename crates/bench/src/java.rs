@@ -1,7 +1,9 @@
 //! Reads and writes of Java programs on the DataNode's machine: Apache's client as it is, over TCP and by file descriptor, on
 //! Apache's DataNode and on Hearth's, and with Hearth's jar, which gives it single blocks or reads and writes whole files. The
 //! reference is a copy of the same bytes in the same JVM. The systems alternate within each run. All JVMs are warm, and the
-//! data is in memory.
+//! data is in memory. With `--jobs`, whole jobs instead.
+
+mod jobs;
 
 use anyhow::{Context, Result, ensure};
 use hearth_testkit::{Apache, Cluster, Driver, Implementation};
@@ -38,6 +40,8 @@ pub struct Arguments {
     /// Leave out Apache's servers
     #[arg(long)]
     no_apache: bool,
+    #[command(flatten)]
+    jobs: jobs::JobArguments,
     #[command(flatten)]
     recording: Recording,
 }
@@ -232,6 +236,9 @@ fn seconds(answer: &Value) -> Vec<f64> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
+    if arguments.jobs.jobs {
+        return jobs::run(&arguments.jobs, arguments.no_apache, &arguments.recording);
+    }
     let mut systems = vec![System::start(Implementation::Hearth, arguments)?];
     if !arguments.no_apache {
         systems.push(System::start(Implementation::Apache, arguments)?);

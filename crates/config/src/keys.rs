@@ -104,7 +104,8 @@ macro_rules! parsed {
 }
 
 /// Keys of the Java binding (`bindings/java`), which reads them from the same files.
-pub(crate) const JAVA_KEYS: [&str; 2] = ["hearth.java.native.dir", "hearth.java.required"];
+pub(crate) const JAVA_KEYS: [&str; 4] =
+    ["hearth.java.native.dir", "hearth.java.required", "hearth.java.split.batch.bytes", "hearth.java.split.files"];
 
 keys! {
 

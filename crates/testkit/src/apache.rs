@@ -17,6 +17,8 @@ use crate::prerequisites::{
 #[derive(Clone)]
 pub struct Apache {
     lib: PathBuf,
+    /// The program `java`.
+    java: PathBuf,
     options: Vec<String>,
     /// Jars on the class path of clients besides Apache's.
     jars: Vec<PathBuf>,
@@ -76,11 +78,11 @@ impl Apache {
     pub fn find() -> Result<Self> {
         // Without its file of counters in the directory for temporary files: a JVM stops where it writes to that file
         // while a busy disk writes it back.
-        let options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:-UsePerfData"];
+        let options = [OPEN_PACKAGE, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:-UsePerfData"];
         let options = options.map(str::to_owned).to_vec();
         let lib = apache_lib(APACHE_VERSION)?;
         let archive = ClassArchive::find(&lib);
-        Ok(Self { lib, options, jars: Vec::new(), archive })
+        Ok(Self { lib, java: "java".into(), options, jars: Vec::new(), archive })
     }
 
     /// Finds the jars of another version, e.g. 3.3.6.
@@ -112,6 +114,18 @@ impl Apache {
         Ok(self)
     }
 
+    /// Starts JVMs of another JDK, whose program `java` this is. They get only options that every such version has.
+    pub fn on_jdk(mut self, java: &Path, version: u32) -> Self {
+        self.java = java.to_owned();
+        self.options = vec!["-XX:+UseSerialGC".to_owned()];
+        if version > 8 {
+            self.options.push(OPEN_PACKAGE.to_owned());
+        }
+        // It is of the default JDK.
+        self.archive = None;
+        self
+    }
+
     /// Adds an option of the JVM.
     pub fn with_option(mut self, option: &str) -> Self {
         self.options.push(option.to_owned());
@@ -120,7 +134,8 @@ impl Apache {
 
     /// Uses the JVM options of Hadoop's own scripts: the JVM's defaults, and libhadoop if it exists.
     pub fn for_measuring() -> Result<Self> {
-        let apache = Self { lib: apache_lib(APACHE_VERSION)?, options: Vec::new(), jars: Vec::new(), archive: None };
+        let (lib, options) = (apache_lib(APACHE_VERSION)?, vec![OPEN_PACKAGE.to_owned()]);
+        let apache = Self { lib, java: "java".into(), options, jars: Vec::new(), archive: None };
         if apache.has_native() { apache.with_native() } else { Ok(apache) }
     }
 
@@ -142,7 +157,14 @@ impl Apache {
     /// Returns a Java program of `tests/interop/java`, compiled if it has changed.
     pub fn our_java(&self, conf: &Path, main: &str) -> Result<Command> {
         let class_path = format!("{}/*", self.lib.display());
-        Ok(self.java_with(&[conf, &compiled("tests/interop/java", &class_path)?], main))
+        Ok(self.java_with(&[conf, &compiled("tests/interop/java", &class_path, &[])?], main))
+    }
+
+    /// Returns a Java program of `tests/interop/java/jdk`, compiled for Java 8 and later.
+    pub fn portable_java(&self, conf: &Path, main: &str) -> Result<Command> {
+        let class_path = format!("{}/*", self.lib.display());
+        let ours = compiled("tests/interop/java/jdk", &class_path, &["--release", "8"])?;
+        Ok(self.java_with(&[conf, &ours], main))
     }
 
     /// Returns a Java program of `tests/interop/java/contract`, with Apache's contract tests and JUnit.
@@ -151,15 +173,15 @@ impl Apache {
     pub fn contract(&self, conf: &Path, main: &str) -> Result<Command> {
         let jars = PathBuf::from(format!("{}/*", apache_contract_lib()?.display()));
         let class_path = format!("{}:{}/*", jars.display(), self.lib.display());
-        let ours = compiled("tests/interop/java/contract", &class_path)?;
+        let ours = compiled("tests/interop/java/contract", &class_path, &[])?;
         // The jars of the tests come before Hadoop's, which no archive allows.
         let unarchived = Self { archive: None, ..self.clone() };
         Ok(unarchived.java_with(&[conf, &ours, &jars], main))
     }
 
     fn java_with(&self, class_path: &[&Path], main: &str) -> Command {
-        let mut command = Command::new("java");
-        command.arg(OPEN_PACKAGE).args(&self.options);
+        let mut command = Command::new(&self.java);
+        command.args(&self.options);
         if let Some(archive) = &self.archive {
             command.arg(format!("-XX:SharedArchiveFile={}", archive.file.display()));
             // A JVM that cannot use the archive would say so among the output of the command.
@@ -193,8 +215,7 @@ impl Apache {
         without_environment(command);
         command.env("CLASSPATH", self.class_path(&[conf])).env("JAVA_HOME", libhdfs.join("java"));
         command.env("ARROW_LIBHDFS_DIR", libhdfs).env("HADOOP_CONF_DIR", conf);
-        let options: Vec<&str> = [OPEN_PACKAGE].into_iter().chain(self.options.iter().map(String::as_str)).collect();
-        command.env("LIBHDFS_OPTS", options.join(" "));
+        command.env("LIBHDFS_OPTS", self.options.join(" "));
         Ok(())
     }
 
@@ -220,10 +241,28 @@ impl Apache {
         main: &str,
         arguments: impl IntoIterator<Item = A>,
     ) -> Result<ToolOutput> {
+        ended(self.job_command(conf, main)?, arguments)
+    }
+
+    /// Returns the command of [`Apache::job`], without arguments.
+    pub fn job_command(&self, conf: &Path, main: &str) -> Result<Command> {
         let jars = format!("{}/*", apache_jobs_lib()?.display());
-        let mut command = self.java_with(&[conf, Path::new(&jars)], main);
-        let output = command.args(arguments).output().context("cannot start java")?;
-        Ok(ToolOutput::of(output))
+        Ok(self.java_with(&[conf, Path::new(&jars)], main))
+    }
+
+    /// Runs one of the project's jobs, of `tests/interop/java/jobs`, in one JVM to its end. They use Hearth's jar, so the
+    /// class path must have it: [`Apache::with_hearth_jar`].
+    pub fn our_job<A: AsRef<OsStr>>(
+        &self,
+        conf: &Path,
+        main: &str,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<ToolOutput> {
+        let jobs = PathBuf::from(format!("{}/*", apache_jobs_lib()?.display()));
+        let own: Vec<String> = self.jars.iter().map(|jar| jar.display().to_string()).collect();
+        let class_path = format!("{}:{}/*:{}", jobs.display(), self.lib.display(), own.join(":"));
+        let ours = compiled("tests/interop/java/jobs", &class_path, &[])?;
+        ended(self.java_with(&[conf, &ours, &jobs], main), arguments)
     }
 
     /// Runs any main class to its end.
@@ -233,10 +272,14 @@ impl Apache {
         main: &str,
         arguments: impl IntoIterator<Item = A>,
     ) -> Result<ToolOutput> {
-        let mut command = self.java(conf, main);
-        let output = command.args(arguments).output().context("cannot start java")?;
-        Ok(ToolOutput::of(output))
+        ended(self.java(conf, main), arguments)
     }
+}
+
+/// Runs a command to its end.
+fn ended<A: AsRef<OsStr>>(mut command: Command, arguments: impl IntoIterator<Item = A>) -> Result<ToolOutput> {
+    let output = command.args(arguments).output().context("cannot start java")?;
+    Ok(ToolOutput::of(output))
 }
 
 /// JAXB, which Hadoop's WebHDFS loads, needs access to this package.
@@ -250,8 +293,8 @@ pub(crate) fn without_environment(command: &mut Command) {
 }
 
 /// Returns the directory of the project's compiled Java classes. It is named after the content of their sources, which
-/// are in `sources` of the workspace.
-pub(crate) fn compiled(sources: &str, class_path: &str) -> Result<PathBuf> {
+/// are in `sources` of the workspace. `options`: further ones of javac.
+pub(crate) fn compiled(sources: &str, class_path: &str, options: &[&str]) -> Result<PathBuf> {
     let sources = workspace_root().join(sources);
     let mut files: Vec<PathBuf> = fs::read_dir(&sources)
         .with_context(|| format!("cannot read {}", sources.display()))?
@@ -273,7 +316,9 @@ pub(crate) fn compiled(sources: &str, class_path: &str) -> Result<PathBuf> {
         .tempdir_in(parent_made(&classes)?)
         .context("cannot make a directory for Java classes")?;
     let output = Command::new("javac")
-        .args(["-nowarn", "-proc:none", "-cp"])
+        .args(["-nowarn", "-proc:none"])
+        .args(options)
+        .arg("-cp")
         .arg(class_path)
         .arg("-d")
         .arg(aside.path())

@@ -10,7 +10,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::{Apache, Process, Scratch, Settings, free_port, hearth_program, in_virtual_machine, jmx_bean, wait_until};
+use crate::java_path::ACCESSOR_KEY;
+use crate::{
+    Apache, JavaPath, Process, Scratch, Settings, free_port, hearth_program, in_virtual_machine, jmx_bean, wait_until,
+};
 
 /// Timeout for the start of a JVM: on a busy machine, or in the virtual machine.
 const READY_WITHIN: Duration = Duration::from_secs(180);
@@ -189,6 +192,16 @@ impl ClusterSpec {
         Self::HEARTH_FILE_SYSTEM.into_iter().fold(self.hearth_jar(), |spec, (key, value)| spec.set(key, value))
     }
 
+    /// Lets the HDFS clients of JVMs read by `path`, and log at level INFO whether they do.
+    pub fn java_path(self, path: JavaPath) -> Self {
+        let spec = self.set("log4j.logger.io.hearth", "INFO");
+        match path {
+            JavaPath::Stock => spec,
+            JavaPath::Blocks => spec.hearth_jar(),
+            JavaPath::Files => spec.hearth_file_system(),
+        }
+    }
+
     /// Address of this machine that all daemons listen on, except for the NameNode's web pages; 127.0.0.1 by default.
     /// Proxies do not support it.
     pub fn at(mut self, address: &'static str) -> Self {
@@ -255,9 +268,10 @@ impl ClusterSpec {
             .set("fs.defaultFS", format!("hdfs://{address}:{seen_port}"))
             .set("hadoop.tmp.dir", directory.path().join("tmp").display())
             .set("dfs.namenode.http-address", format!("127.0.0.1:{http_port}"));
-        let accessor = "dfs.client.replica.accessor.builder.classes";
-        if self.hearth_jar && client.get(accessor).is_none() {
-            client.set(accessor, "io.hearth.hdfs.LocalReplicaAccessorBuilder");
+        if self.hearth_jar && client.get(ACCESSOR_KEY).is_none() {
+            for (key, value) in JavaPath::Blocks.settings() {
+                client.set(*key, value);
+            }
         }
         if self.short_circuit {
             client.set("dfs.client.read.shortcircuit", true);

@@ -125,6 +125,9 @@ public final class Tables {
             // {"whole": [[from, to]], "perhaps": [[from, to]]}: a scan of the table
             case "verify":
                 return verify(name, request.get("whole"), request.path("perhaps"));
+            // {}: reads all rows from the store files, for measurements; answers the number of rows and of their bytes
+            case "scan":
+                return scan(name);
             // {"writers", "from"}: starts writers, which write until they are stopped
             case "write":
                 for (int number = 0; number < request.get("writers").asInt(); number++) {
@@ -254,6 +257,22 @@ public final class Tables {
         answer.put("found", found);
         answer.put("more", more);
         answer.put("wrong", wrong);
+        return answer;
+    }
+
+    private Map<String, Object> scan(TableName name) throws IOException {
+        long rows = 0;
+        long bytes = 0;
+        try (Table table = connection.getTable(name);
+                ResultScanner scanner = table.getScanner(new Scan().setCaching(1000).setCacheBlocks(false))) {
+            for (Result result; (result = scanner.next()) != null; ) {
+                rows++;
+                bytes += result.value().length;
+            }
+        }
+        Map<String, Object> answer = new TreeMap<>();
+        answer.put("rows", rows);
+        answer.put("bytes", bytes);
         return answer;
     }
 

@@ -12,7 +12,7 @@ use hearth_testkit::{Engine, python_with_torch, skip_or_fail};
 
 fn main() -> ExitCode {
     if !ecosystem() {
-        println!("takes minutes: cargo xtask test --ecosystem\n\ntest result: ok. 0 passed; 0 failed; 6 ignored");
+        println!("takes minutes: cargo xtask test --ecosystem\n\ntest result: ok. 0 passed; 0 failed; 31 ignored");
         return ExitCode::SUCCESS;
     }
     let mut suites = Vec::new();
