@@ -30,6 +30,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use hearth_protocol::trace::{self, Span};
 use hearth_types::ExtendedBlock;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -94,10 +95,12 @@ pub struct Writer {
     /// `hsync` has been called: blocks that end from then on are on disk once they have ended.
     syncs: bool,
     open: OpenFile,
+    /// Trace of the open file; empty if it is not sampled.
+    span: Span,
 }
 
 impl Writer {
-    fn start(session: Arc<Session>, file: WrittenFile, begin: WriteStart, open: OpenFile) -> Self {
+    fn start(session: Arc<Session>, file: WrittenFile, begin: WriteStart, open: OpenFile, span: Span) -> Self {
         let options = &session.options.write;
         let PacketOptions { checksum, data_bytes, placed_bytes, in_flight } = options.packets;
         let file = Arc::new(file);
@@ -107,7 +110,7 @@ impl Writer {
         // The pool bounds the window. Empty packets are few, so the queue never delays a sender for long.
         let (packets, receiver) = mpsc::channel(in_flight + 4);
         let (streamer, progress) = DataStreamer::new(Arc::clone(&session), Arc::clone(&file), begin, Arc::clone(&pool));
-        let task = tokio::spawn(streamer.run(receiver));
+        let task = tokio::spawn(trace::within(span.context(), streamer.run(receiver)));
         let waits_for_memory = session.short_circuit.is_possible() && options.paths.contains(&DataPath::Local)
             || session.one_sided.is_possible() && options.paths.contains(&DataPath::OneSided);
         Self {
@@ -127,6 +130,7 @@ impl Writer {
             persisted: 0,
             syncs: false,
             open,
+            span,
         }
     }
 
@@ -295,10 +299,9 @@ impl Writer {
         if self.packetizer.in_block() == 0 || pipelines == self.persisted {
             return Ok(());
         }
-        let namenode = &self.session.namenode;
-        namenode
-            .fsync(&self.file.path, self.file.inode, self.session.client_name(), self.packetizer.in_block())
-            .await?;
+        let (file, client) = (&self.file, self.session.client_name());
+        let persisting = self.session.namenode.fsync(&file.path, file.inode, client, self.packetizer.in_block());
+        trace::within(self.span.context(), persisting).await?;
         self.persisted = pipelines;
         Ok(())
     }
@@ -316,15 +319,18 @@ impl Writer {
             self.end_block(false);
         }
         self.send_outgoing().await?;
-        let Self { session, file, packets, task, open, .. } = self;
+        let Self { session, file, packets, task, open, span, .. } = self;
         // The task ends when it has processed the queue.
         drop(packets);
         let path = file.path.clone();
         // Runs in its own task: the client keeps renewing the lease while it writes other files, so an unfinished close
         // would block all other writers of this file.
         let closing = tokio::spawn(async move {
-            let last = task.await.map_err(|_| Failure::WriterClosed { path: file.path.clone() })??;
-            complete(&session, &file, last).await?;
+            let mut span = span;
+            let ended = task.await.map_err(|_| Error::from(Failure::WriterClosed { path: file.path.clone() }));
+            let last = ended.and_then(|outcome| outcome).inspect_err(|error| span.fail(error))?;
+            let completing = trace::within(span.context(), complete(&session, &file, last)).await;
+            completing.inspect_err(|error| span.fail(error))?;
             open.closed();
             Ok::<_, Error>(())
         });

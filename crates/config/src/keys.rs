@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::allowed::in_range;
-use crate::parse::{Engine, HostPort, StorageDirectory};
+use crate::parse::{CollectorUrl, Engine, HostPort, StorageDirectory};
 use crate::{Allowed, Key, KeyInfo, NameForm, OptionalKey, Program, parse};
 
 /// Declares the constants and [`ALL`] from one table, so that no key can be missing from either. A row is
@@ -570,6 +570,11 @@ keys! {
     HEARTH_ANNOUNCE_MAX: Key<u64> = "hearth.announce.max", bytes, "0" for [Datanode];
     /// Form of the servers' log lines: text, or JSON objects.
     HEARTH_LOG_FORMAT: Key<String> = "hearth.log.format", text, "text" for [Namenode, Datanode] in ["text", "json"];
+    /// Collector of traces that takes OTLP over HTTP (`http://host:4318`); unset: no traces. Needs a build with the
+    /// feature `opentelemetry`.
+    HEARTH_TRACE_OTLP_ENDPOINT: OptionalKey<CollectorUrl> = "hearth.trace.otlp.endpoint", collector_url;
+    /// Share of a client's reads and writes that begin a trace. Servers continue the traces of their clients.
+    HEARTH_TRACE_SAMPLE_RATIO: Key<f64> = "hearth.trace.sample.ratio", float, "0.01" in ("0"..="1");
     /// File of the audit log, one line per operation; unset: no audit log.
     HEARTH_NAMENODE_AUDIT_LOG: OptionalKey<PathBuf> = "hearth.namenode.audit.log", path;
     /// Memory for RPC requests above 32 KiB that are incomplete or in progress, in bytes, shared by all callers of a

@@ -363,7 +363,7 @@ async fn open_mirror(
         }
     }
     let mut session = downstream::connect(&datanode.options, &next.id, timeouts).await?;
-    session.send(&Operation::WriteBlock(Box::new(downstream_request)).encode()).await?;
+    session.send_operation(&Operation::WriteBlock(Box::new(downstream_request))).await?;
     if request.awaits_answers() {
         let answer = session.receive_answer(timeouts.read).await?;
         if answer.status != Status::Success {

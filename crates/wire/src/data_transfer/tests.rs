@@ -8,6 +8,7 @@ use prost::Message;
 use super::*;
 use crate::offer::Offer;
 use crate::proto::hdfs::PacketHeaderProto;
+use crate::trace::SpanContext;
 
 fn bytes(hex: &str) -> Vec<u8> {
     let digits: String = hex.chars().filter(|c| !c.is_whitespace()).collect();
@@ -123,6 +124,28 @@ fn operations() -> Vec<Operation> {
             targets: vec![PipelineTarget { pinned: false, ..target(1) }],
         }),
     ]
+}
+
+#[test]
+fn operations_on_blocks_carry_the_senders_span() {
+    let span = SpanContext { trace_id: [1; 16], span_id: [2; 8] };
+    for operation in operations() {
+        let with_block = !matches!(
+            operation,
+            Operation::ReleaseShortCircuitFds(_)
+                | Operation::RequestShortCircuitShm { .. }
+                | Operation::Describe(_)
+                | Operation::ReadMany(_)
+                | Operation::ReplicaStream(_)
+        );
+        let encoded = operation.encode_traced(Some(span));
+        let decoded = Operation::decode_traced(&encoded);
+        let expected = with_block.then_some(span);
+        assert_eq!(decoded, Ok(Decoded::Complete((operation.clone(), expected), encoded.len())));
+        // Without a trace, not a byte is added.
+        assert_eq!(encoded.len() > operation.encode().len(), with_block, "{operation:?}");
+        assert_eq!(Operation::decode(&encoded), Ok(Decoded::Complete(operation, encoded.len())));
+    }
 }
 
 #[test]
