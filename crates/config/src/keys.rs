@@ -295,6 +295,8 @@ keys! {
     DFS_NAMENODE_DECOMMISSION_INTERVAL: Key<Duration> = "dfs.namenode.decommission.interval", duration_s, "30";
     /// Number of live replicas to keep while others are in maintenance.
     DFS_NAMENODE_MAINTENANCE_REPLICATION_MIN: Key<u32> = "dfs.namenode.maintenance.replication.min", int_u32, "1";
+    /// Count the recent calls of each user.
+    DFS_NAMENODE_TOP_ENABLED: Key<bool> = "dfs.namenode.top.enabled", boolean, "true";
     /// File that lists the datanodes that may register.
     DFS_HOSTS: OptionalKey<String> = "dfs.hosts", text for [Namenode];
     /// File that lists the datanodes to decommission or refuse.

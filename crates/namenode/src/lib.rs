@@ -35,6 +35,7 @@ pub mod settings;
 pub mod start;
 pub mod state;
 pub mod store;
+pub mod top_users;
 pub mod trash;
 mod web;
 

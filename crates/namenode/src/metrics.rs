@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use hearth_protocol::rpc::RpcMetrics;
-use hearth_types::RpcFigures;
+use hearth_protocol::rpc::{OTHER_METHODS, RpcMetrics};
+use hearth_types::{HistogramSnapshot, RpcFigures};
 use hearth_web::{Metric, rpc_metrics};
 
 use crate::blocks::ClusterStatistics;
@@ -21,6 +21,16 @@ pub struct CallMetrics {
 impl CallMetrics {
     pub fn of_ports(&self) -> Vec<RpcFigures> {
         self.ports.iter().map(|(port, metrics)| metrics.figures(*port)).collect()
+    }
+
+    /// Returns the queue times and the processing times of the calls of Hadoop's protocols, over all RPC ports. Calls of
+    /// other methods, such as those in which DataNodes wait for work, are left out.
+    pub fn times(&self) -> (HistogramSnapshot, HistogramSnapshot) {
+        let ports = self.of_ports();
+        let known = ports.iter().flat_map(|port| &port.methods).filter(|method| method.name != OTHER_METHODS);
+        known.fold(Default::default(), |(queue, processing): (HistogramSnapshot, HistogramSnapshot), method| {
+            (queue.plus(&method.queue), processing.plus(&method.processing))
+        })
     }
 
     /// Returns the figures of WebHDFS, which have no RPC port.

@@ -68,8 +68,8 @@ fn with_interface(
     history: Arc<History>,
 ) -> Site {
     let protection = Arc::new(protection.clone());
-    let [for_session, for_overview, for_datanodes, for_problems, for_open_files, for_log] =
-        [(); 6].map(|()| namenode.clone());
+    let [for_session, for_overview, for_datanodes, for_problems, for_open_files, for_users, for_log] =
+        [(); 7].map(|()| namenode.clone());
     site.interface(Server::Namenode)
         .data("/ui/session", move |query: Query, peer: IpAddr| {
             interface::session(for_session.clone(), protection.clone(), query, peer)
@@ -85,6 +85,10 @@ fn with_interface(
         .data("/ui/problems", move |query: Query, peer: IpAddr| interface::problems(for_problems.clone(), query, peer))
         .data("/ui/open-files", move |query: Query, peer: IpAddr| {
             interface::open_files(for_open_files.clone(), query, peer)
+        })
+        .data("/ui/users", move |_, _| {
+            let namenode = for_users.clone();
+            async move { Ok(interface::users(&namenode)) }
         })
         .data("/ui/log", move |query: Query, peer: IpAddr| interface::log(for_log.clone(), query, peer))
         .data("/ui/history", move |_, _| {

@@ -645,6 +645,15 @@ async fn interface_shows_the_cluster() {
     })
     .await;
     assert!(history["series"]["files"][0].is_number(), "{history}");
+    assert_eq!(history["series"]["rpcProcessingNanos"].as_array().map(Vec::len), Some(1));
+
+    // Users are told apart by their calls.
+    assert!(http(&n, "/webhdfs/v1/?op=LISTSTATUS&user.name=bob").await.starts_with("HTTP/1.0 200 "));
+    let users = data(&n, "/ui/users").await;
+    let operations = users["windows"][0]["ops"].as_array().unwrap().clone();
+    assert_eq!(operations[0]["opType"], "*");
+    let listed = operations.iter().find(|operation| operation["opType"] == "getListing").unwrap();
+    assert_eq!(listed["topUsers"][0], serde_json::json!({ "user": "bob", "count": 1 }));
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ mod tests;
 
 pub use client::{CallId, RpcClient, RpcClientOptions, RpcError, StateId, Target};
 pub use meta_info::{HadoopMethod, hadoop_methods};
-pub use metrics::RpcMetrics;
+pub use metrics::{OTHER_METHODS, RpcMetrics};
 pub use retry_cache::{Attempt, InProgress, RetryCache, RetryCacheOptions};
 pub use server::{RpcServer, RpcServerOptions, ServeError};
 pub use service::{Call, Caller, Service, application_error, no_such_method, server_error, undecodable};

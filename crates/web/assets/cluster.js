@@ -1,7 +1,7 @@
 // The NameNode's pages about the cluster: overview, DataNodes, problems, open files, snapshots, startup.
 
 import {
-  ask, address, bytes, bytesPerSecond, call, callOther, card, count, data, duration, el, encodePath, facts, failure, meter,
+  ask, bytes, bytesPerSecond, call, callOther, card, count, data, duration, el, encodePath, facts, failure, meter,
   milliseconds, notice, percent, perSecond, plural, reload, shared, state, table, tableRow, time, webhdfs,
 } from "/ui/common.js";
 import { chart } from "/ui/chart.js";
@@ -48,23 +48,13 @@ function sum(known, figure) {
   return values.length > 0 ? values.reduce((all, value) => all + value, 0) : NaN;
 }
 
-/// Calls and their times, from the bean of the RPC port.
-async function rpcActivity() {
-  const answer = await call(address("/jmx", { qry: "Hadoop:service=NameNode,name=RpcActivityForPort*" })).catch(() => null);
-  return answer?.beans?.[0] ?? null;
-}
-
 export async function overview(_, view) {
   const known = new Map();
-  let before = null;
   const refresh = async () => {
-    const [now, history, rpc, nodes] = await Promise.all([
-      data("/ui/overview"), data("/ui/history"), rpcActivity(), data("/ui/datanodes", { state: "live", limit: ASKED_MAX }),
+    const [now, history, nodes] = await Promise.all([
+      data("/ui/overview"), data("/ui/history"), data("/ui/datanodes", { state: "live", limit: ASKED_MAX }),
     ]);
-    const calls = rpc?.RpcProcessingTimeNumOps;
-    const rate = before && Number.isFinite(calls) ? (calls - before.calls) / ((now.nowMs - before.nowMs) / 1000) : NaN;
-    before = { calls, nowMs: now.nowMs };
-    const draw = () => view.show(overviewParts(now, history, { rpc, rate }, nodes, known));
+    const draw = () => view.show(overviewParts(now, history, nodes, known));
     if (known.size === 0) draw();
     await askDatanodes(nodes.datanodes, known);
     draw();
@@ -73,18 +63,30 @@ export async function overview(_, view) {
   view.every(10, refresh);
 }
 
-function overviewParts(now, history, calls, nodes, known) {
+/// Returns the last value of a list that is a number.
+const latest = (list) => list?.findLast((value) => Number.isFinite(value)) ?? NaN;
+
+/// Returns the mean times of a call in milliseconds, at each time of `history`: in processing, and before it.
+function callTimes(history) {
+  const calls = history.series.rpcCalls ?? [];
+  const each = (name) => (history.series[name] ?? []).map((nanos, place) => (Number.isFinite(nanos) && calls[place] > 0 ? nanos / calls[place] / 1e6 : null));
+  return { times: history.times, series: { processing: each("rpcProcessingNanos"), queue: each("rpcQueueNanos") } };
+}
+
+function overviewParts(now, history, nodes, known) {
   const { capacity, redundancy, datanodes, cache, safeMode } = now;
   const answered = [...known.values()].filter(Boolean).length;
   const memory = { used: sum(known, (node) => node.memory.used), limit: sum(known, (node) => node.memory.limit) };
+  const times = callTimes(history);
   const charts = [
     chart("Calls per second", history, [{ name: "rpcCalls", label: "calls" }], perSecond),
+    chart("Time of a call", times, [{ name: "processing", label: "processing" }, { name: "queue", label: "waiting" }], milliseconds),
     chart("Capacity used", history, [{ name: "used", label: "used" }], bytes),
     chart("Files and blocks", history, [{ name: "files", label: "files" }, { name: "blocks", label: "blocks" }], count),
     chart("Blocks to repair", history, [{ name: "lowRedundancy", label: "too few replicas" }, { name: "missing", label: "missing" }], count),
     chart("Open files and writers", history, [{ name: "openFiles", label: "files" }, { name: "writers", label: "writers" }], count),
     chart("Operations of DataNodes", history, [{ name: "load", label: "running" }], count),
-  ].filter((one, place) => place > 0 || (history.series.rpcCalls ?? []).some((value) => value !== null));
+  ];
   return [
     el("h1", {}, "Overview"),
     safeMode.on && notice("", state("warning", "Safe mode is on. "), safeMode.tip),
@@ -105,8 +107,9 @@ function overviewParts(now, history, calls, nodes, known) {
         el("p", {}, `of ${bytes(cache.capacity)} that DataNodes may lock`)),
       card("Throughput now", `${bytesPerSecond(sum(known, (node) => node.readPerSecond))} read`,
         el("p", {}, `${bytesPerSecond(sum(known, (node) => node.writtenPerSecond))} written, by DataNodes' sockets and streams`)),
-      calls.rpc && card("Calls now", perSecond(calls.rate),
-        el("p", {}, `processing ${milliseconds(calls.rpc.RpcProcessingTimeAvgTime)}, queue ${milliseconds(calls.rpc.RpcQueueTimeAvgTime)} on average`)),
+      card("Calls now", perSecond(latest(history.series.rpcCalls)),
+        el("p", {}, `processing ${milliseconds(latest(times.series.processing))}, waiting ${milliseconds(latest(times.series.queue))} on average in 10 s. `,
+          el("a", { href: "#users" }, "Of which users"))),
       card("Files", count(now.files), el("p", {}, `${now.directories === 1 ? "1 directory" : `${count(now.directories)} directories`}, ${plural(now.blocks, "block")}`)),
       card("Open for writing", count(now.openFiles), el("p", {}, `by ${plural(now.writers, "client")}. `, el("a", { href: "#open-files" }, "Which"))),
       card("Blocks to repair", count(redundancy.low + redundancy.missing),
@@ -288,6 +291,30 @@ export async function openFiles(_, view) {
   view.show(el("h1", {}, "Open files and leases"),
     el("p", { class: "quiet" }, `A lease that is not renewed for ${duration(first.softLimitSeconds)} may be taken over, and after ${duration(first.hardLimitSeconds)} the NameNode closes the files.`),
     found, more);
+}
+
+// Users.
+
+/// Longest list of operations that is shown for a window.
+const OPERATIONS_SHOWN = 8;
+
+export async function users(_, view) {
+  const refresh = async () => {
+    const answer = await data("/ui/users");
+    const columns = [
+      { title: "Operation", name: true, cell: (row) => (row.opType === "*" ? "all operations" : row.opType) },
+      { title: "Calls", number: true, cell: (row) => count(row.totalCount) },
+      { title: "By user", cell: (row) => row.topUsers.map((user) => `${user.user} ${count(user.count)}`).join(", ") },
+    ];
+    view.show(
+      el("h1", {}, "Calls by user"),
+      el("p", { class: "quiet" }, "Calls of clients over RPC and WebHDFS. User names are not verified."),
+      answer.windows.map((window) => table(`Last ${plural(window.windowLenMs / 60000, "minute")}`, columns,
+        window.ops.slice(0, OPERATIONS_SHOWN), "No calls, or dfs.namenode.top.enabled is false.")),
+    );
+  };
+  await refresh();
+  view.every(10, refresh);
 }
 
 // Snapshots.

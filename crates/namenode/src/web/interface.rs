@@ -346,6 +346,11 @@ pub async fn open_files(namenode: Arc<Namenode>, query: Query, peer: IpAddr) -> 
     }))
 }
 
+/// Lists the users with the most calls in each window. As in `/jmx`, all users see them.
+pub fn users(namenode: &Namenode) -> Value {
+    json!({ "windows": namenode.top_users.json(namenode.clock.monotonic()) })
+}
+
 /// Returns lines of the log from number `from` on, for superusers.
 pub async fn log(namenode: Arc<Namenode>, query: Query, peer: IpAddr) -> Answer {
     let caller = caller(&namenode, &query, peer).await?;
