@@ -434,6 +434,26 @@ keys! {
 
     // Datanode: data transfer.
 
+    /// Measure how long other datanodes take to acknowledge packets, and report those that are much slower than others.
+    DFS_DATANODE_PEER_STATS_ENABLED: Key<bool> = "dfs.datanode.peer.stats.enabled", boolean, "false" for [Namenode, Datanode];
+    /// Above 0: compare the disks of a datanode, and report those that are much slower than others.
+    DFS_DATANODE_FILEIO_PROFILING_SAMPLING_PERCENTAGE: Key<u64> = "dfs.datanode.fileio.profiling.sampling.percentage", percent, "0" for [Namenode, Datanode];
+    /// Interval of reports about slow datanodes and disks. A report is valid for three of them.
+    DFS_DATANODE_OUTLIERS_REPORT_INTERVAL: Key<Duration> = "dfs.datanode.outliers.report.interval", duration_ms, "30m" for [Namenode, Datanode] in ("1ms"..);
+    /// Minimum number of datanodes to compare.
+    DFS_DATANODE_MIN_OUTLIER_DETECTION_NODES: Key<u32> = "dfs.datanode.min.outlier.detection.nodes", int_u32, "10";
+    /// Minimum number of disks to compare.
+    DFS_DATANODE_MIN_OUTLIER_DETECTION_DISKS: Key<u32> = "dfs.datanode.min.outlier.detection.disks", int_u32, "5";
+    /// Minimum number of packets to a datanode before it is compared.
+    DFS_DATANODE_PEER_METRICS_MIN_OUTLIER_DETECTION_SAMPLES: Key<u64> = "dfs.datanode.peer.metrics.min.outlier.detection.samples", int_u64, "1000";
+    /// Latency of a datanode in milliseconds up to which it is not slow.
+    DFS_DATANODE_SLOWPEER_LOW_THRESHOLD_MS: Key<u32> = "dfs.datanode.slowpeer.low.threshold.ms", int_u32, "5";
+    /// Latency of a disk in milliseconds up to which it is not slow.
+    DFS_DATANODE_SLOWDISK_LOW_THRESHOLD_MS: Key<u32> = "dfs.datanode.slowdisk.low.threshold.ms", int_u32, "20";
+    /// Maximum number of slow datanodes in /jmx.
+    DFS_DATANODE_MAX_NODES_TO_REPORT: Key<u32> = "dfs.datanode.max.nodes.to.report", int_u32, "5" for [Namenode];
+    /// Maximum number of slow disks in /jmx.
+    DFS_DATANODE_MAX_DISKS_TO_REPORT: Key<u32> = "dfs.datanode.max.disks.to.report", int_u32, "5" for [Namenode];
     /// Maximum number of concurrent transfers.
     DFS_DATANODE_MAX_TRANSFER_THREADS: Key<u32> = "dfs.datanode.max.transfer.threads", int_u32, "4096" in ("1"..);
     /// Time-out for writing to a full socket.

@@ -47,6 +47,7 @@ mod one_sided;
 mod one_sided_server;
 mod ops;
 mod options;
+mod outliers;
 mod peer_offers;
 mod pool;
 mod read_ahead;

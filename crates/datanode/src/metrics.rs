@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use hearth_types::{Clock, Histogram, HistogramSnapshot};
 
+use crate::outliers::PeerLatencies;
+
 /// Counters shared by all connections.
 pub struct Metrics {
     clock: Arc<dyn Clock>,
@@ -27,6 +29,8 @@ pub struct Metrics {
     last_client_activity: AtomicU64,
     copy_pause_nanos: AtomicU64,
     streams: StreamTotals,
+    /// `None`: other DataNodes are not measured.
+    peers: Option<PeerLatencies>,
 }
 
 /// How bytes leave this DataNode. Readers that map a replica's memory, or read it by RDMA, need no DataNode for that and
@@ -193,7 +197,13 @@ impl Metrics {
             last_client_activity: AtomicU64::default(),
             copy_pause_nanos: AtomicU64::default(),
             streams: StreamTotals::default(),
+            peers: None,
         }
+    }
+
+    /// Returns these counters, with latencies of other DataNodes if `is_wanted`.
+    pub fn measuring_peers(self, is_wanted: bool) -> Self {
+        Self { peers: is_wanted.then(PeerLatencies::default), ..self }
     }
 
     fn gauge(&self, what: Gauge) -> &AtomicUsize {
@@ -322,6 +332,18 @@ impl Metrics {
     /// Records the acknowledgement of a client's packet by the DataNodes behind this one, `took` after its receipt.
     pub fn record_acknowledgement(&self, took: Duration) {
         self.acknowledgements.observe(took);
+    }
+
+    /// Records the part of that time that the next DataNode needed. `peer`: address of its web port.
+    pub fn record_peer(&self, peer: &str, took: Duration) {
+        if let Some(peers) = &self.peers {
+            peers.record(peer, took, self.clock.monotonic());
+        }
+    }
+
+    /// Returns the latencies of other DataNodes, if they are measured.
+    pub fn peers(&self) -> Option<&PeerLatencies> {
+        self.peers.as_ref()
     }
 
     /// Returns the times of those acknowledgements.

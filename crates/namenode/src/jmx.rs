@@ -38,7 +38,8 @@ fn of_state(namenode: &Namenode, rpc: SocketAddr, started_ms: u64) -> (Vec<Bean>
     let directory_bytes = bytes_in(&namenode.store.directory().path().join("current"));
     let threads = threads();
     let syncs = namenode.store.journal_figures().syncs;
-    let top_users = namenode.top_users.json(namenode.clock.monotonic());
+    let monotonic = namenode.clock.monotonic();
+    let top_users = namenode.top_users.json(monotonic);
     let state = namenode.read();
     let figures = state.blocks.cluster_statistics(namenode.now());
     let view = View { figures, state: &state, started_ms, syncs, top_users };
@@ -58,8 +59,8 @@ fn of_state(namenode: &Namenode, rpc: SocketAddr, started_ms: u64) -> (Vec<Bean>
             .with("SecurityEnabled", false)
             .with("LastHATransitionTime", 0)
             .with("BytesWithFutureGenerationStamps", view.figures.bytes_in_future)
-            .with("SlowPeersReport", Value::Null)
-            .with("SlowDisksReport", Value::Null),
+            .with("SlowPeersReport", namenode.slow_nodes.peers_json(monotonic))
+            .with("SlowDisksReport", namenode.slow_nodes.disks_json(monotonic)),
         view.info(&Identity { namenode, directory, directory_bytes, threads }, tip, now_ms),
         view.block_stats(),
         snapshot_info(&state.namespace),

@@ -32,6 +32,7 @@ pub mod retries;
 mod round_robin;
 pub mod service;
 pub mod settings;
+pub mod slow_nodes;
 pub mod start;
 pub mod state;
 pub mod store;

@@ -43,7 +43,18 @@ impl CallMetrics {
 pub fn metrics(namenode: &Namenode, calls: &CallMetrics) -> Vec<Metric> {
     let mut metrics = of_state(namenode);
     let journal = namenode.store.journal_figures();
+    let slow = namenode.slow_nodes.counts(namenode.clock.monotonic());
     metrics.extend([
+        Metric::gauge(
+            "hearth_namenode_slow_datanodes",
+            "DataNodes that others report as much slower than the rest; 0 if dfs.datanode.peer.stats.enabled is false",
+            slow.datanodes,
+        ),
+        Metric::gauge(
+            "hearth_namenode_slow_disks",
+            "Storage directories that DataNodes report as much slower than their others; 0 if they are not measured",
+            slow.disks,
+        ),
         Metric::seconds(
             "hearth_namenode_load_time_seconds",
             "Time that the last start took to read the namespace from the disk",

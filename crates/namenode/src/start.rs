@@ -30,6 +30,7 @@ use crate::reconfiguration::reconfiguration;
 use crate::retries::{RETRIES_MAX, StoredRetries, retry_call};
 use crate::service::{NamenodeService, Webhdfs, to_remote};
 use crate::settings::{Settings, store_directory};
+use crate::slow_nodes::SlowNodes;
 use crate::state::{Namenode, State};
 use crate::store::{Directory, Loaded, RecoveryReport, Store, StoreError, StoreFailed, format, recover};
 use crate::top_users::TopUsers;
@@ -169,6 +170,7 @@ impl Namenode {
             load_time,
             images: Exports::new(BackupSettings::read(conf)?.map(|settings| settings.directory)),
             top_users: TopUsers::new(conf.get(keys::DFS_NAMENODE_TOP_ENABLED)?),
+            slow_nodes: SlowNodes::read(conf)?,
         });
         let datanodes = DatanodeService::new(
             namenode.clone(),

@@ -23,6 +23,7 @@ use crate::namespace::{Caller, InodeId, Namespace};
 use crate::proxy_users::Impersonation;
 use crate::retries::StoredRetries;
 use crate::settings::Settings;
+use crate::slow_nodes::SlowNodes;
 use crate::store::Store;
 use crate::top_users::TopUsers;
 
@@ -62,6 +63,8 @@ pub struct Namenode {
     pub images: Exports,
     /// Counts the recent calls of each user.
     pub top_users: TopUsers,
+    /// DataNodes and disks that are reported as slow.
+    pub slow_nodes: SlowNodes,
 }
 
 /// One call, from an operation's view.

@@ -66,21 +66,29 @@ export async function overview(_, view) {
 /// Returns the last value of a list that is a number.
 const latest = (list) => list?.findLast((value) => Number.isFinite(value)) ?? NaN;
 
-/// Returns the mean times of a call in milliseconds, at each time of `history`: in processing, and before it.
-function callTimes(history) {
-  const calls = history.series.rpcCalls ?? [];
-  const each = (name) => (history.series[name] ?? []).map((nanos, place) => (Number.isFinite(nanos) && calls[place] > 0 ? nanos / calls[place] / 1e6 : null));
-  return { times: history.times, series: { processing: each("rpcProcessingNanos"), queue: each("rpcQueueNanos") } };
+/// Returns mean times in milliseconds, at each time of `history`: of a call in processing and before it, and of a sync of the journal.
+function meanTimes(history) {
+  const mean = (sums, counts) => (history.series[sums] ?? []).map((nanos, place) => {
+    const number = history.series[counts]?.[place];
+    return Number.isFinite(nanos) && number > 0 ? nanos / number / 1e6 : null;
+  });
+  const series = {
+    processing: mean("rpcProcessingNanos", "rpcCalls"),
+    queue: mean("rpcQueueNanos", "rpcCalls"),
+    sync: mean("journalSyncNanos", "journalSyncs"),
+  };
+  return { times: history.times, series };
 }
 
 function overviewParts(now, history, nodes, known) {
   const { capacity, redundancy, datanodes, cache, safeMode } = now;
   const answered = [...known.values()].filter(Boolean).length;
   const memory = { used: sum(known, (node) => node.memory.used), limit: sum(known, (node) => node.memory.limit) };
-  const times = callTimes(history);
+  const times = meanTimes(history);
   const charts = [
     chart("Calls per second", history, [{ name: "rpcCalls", label: "calls" }], perSecond),
     chart("Time of a call", times, [{ name: "processing", label: "processing" }, { name: "queue", label: "waiting" }], milliseconds),
+    chart("Time of a journal sync", times, [{ name: "sync", label: "sync" }], milliseconds),
     chart("Capacity used", history, [{ name: "used", label: "used" }], bytes),
     chart("Files and blocks", history, [{ name: "files", label: "files" }, { name: "blocks", label: "blocks" }], count),
     chart("Blocks to repair", history, [{ name: "lowRedundancy", label: "too few replicas" }, { name: "missing", label: "missing" }], count),
@@ -94,6 +102,8 @@ function overviewParts(now, history, nodes, known) {
       el("a", { href: "#problems" }, "Which files")),
     datanodes.dead > 0 && notice("", state("warning", `${plural(datanodes.dead, "DataNode")} ${datanodes.dead === 1 ? "is" : "are"} dead. `),
       el("a", { href: "#datanodes/dead" }, "Which, and since when")),
+    now.slow.datanodes + now.slow.disks > 0 && notice("", state("warning", `${plural(now.slow.datanodes, "slow DataNode")} and ${plural(now.slow.disks, "slow disk")}. `),
+      el("a", { href: "#problems" }, "Which")),
     el("div", { class: "cards" },
       card("State", safeMode.on ? state("warning", "safe mode") : state("good", now.state),
         el("p", {}, `up for ${duration((now.nowMs - now.startedMs) / 1000)}`),
@@ -110,6 +120,8 @@ function overviewParts(now, history, nodes, known) {
       card("Calls now", perSecond(latest(history.series.rpcCalls)),
         el("p", {}, `processing ${milliseconds(latest(times.series.processing))}, waiting ${milliseconds(latest(times.series.queue))} on average in 10 s. `,
           el("a", { href: "#users" }, "Of which users"))),
+      card("Journal now", milliseconds(latest(times.series.sync)),
+        el("p", {}, "for a sync, which every change waits for")),
       card("Files", count(now.files), el("p", {}, `${now.directories === 1 ? "1 directory" : `${count(now.directories)} directories`}, ${plural(now.blocks, "block")}`)),
       card("Open for writing", count(now.openFiles), el("p", {}, `by ${plural(now.writers, "client")}. `, el("a", { href: "#open-files" }, "Which"))),
       card("Blocks to repair", count(redundancy.low + redundancy.missing),
@@ -200,7 +212,14 @@ function datanodeParts(answer, known, chosen, offset) {
       ],
     },
     { title: "State", cell: datanodeState },
-    { title: "Last contact", number: true, cell: (node) => (node.lastContactSeconds === null ? "never" : `${duration(node.lastContactSeconds)} ago`) },
+    {
+      title: "Last contact",
+      number: true,
+      cell: (node) => (node.lastContactSeconds === null ? "never" : [
+        `${duration(node.lastContactSeconds)} ago`,
+        node.state === "dead" && el("div", { class: "quiet" }, `since ${time(Date.now() - node.lastContactSeconds * 1000)}`),
+      ]),
+    },
     { title: "Used", number: true, cell: (node) => [bytes(node.used), meter(node.used, node.capacity), el("span", { class: "quiet" }, `of ${bytes(node.capacity)}`)] },
     { title: "Free", number: true, cell: (node) => bytes(node.remaining) },
     {
@@ -237,8 +256,41 @@ function volumeList(node) {
 
 // Problems.
 
+/// Number of samples from which the pace of repairs is estimated: five minutes.
+const PACE_SAMPLES = 30;
+
+/// Returns when the blocks with too few replicas will be repaired at the pace of the last minutes.
+function repairTime(history, left) {
+  const samples = history.times.map((at, place) => [at, history.series.lowRedundancy[place]]).filter(([, value]) => Number.isFinite(value)).slice(-PACE_SAMPLES);
+  if (samples.length < 2) return "The pace is not known yet.";
+  const [[begun, before], [ended, after]] = [samples[0], samples.at(-1)];
+  const minutes = duration((ended - begun) / 1000);
+  if (after >= before) return `In the last ${minutes} the number has not fallen.`;
+  return `At the pace of the last ${minutes} it takes ${duration((left * (ended - begun)) / 1000 / (before - after))} more.`;
+}
+
+/// Returns the tables of slow DataNodes and disks.
+function slowParts(slow) {
+  const ms = (value) => (Number.isFinite(value) ? milliseconds(value) : "–");
+  const off = (key) => `Not measured: ${key} is not set on the NameNode.`;
+  return [
+    table(`Slow DataNodes: ${count(slow.datanodes?.length ?? 0)}`, [
+      { title: "Web address", name: true, cell: (row) => row.SlowNode },
+      { title: "Reported by", cell: (row) => row.SlowPeerLatencyWithReportingNodes.map((report) => el("div", {}, report.ReportingNode)) },
+      { title: "Latency", number: true, cell: (row) => row.SlowPeerLatencyWithReportingNodes.map((report) => el("div", {}, ms(report.ReportedLatency))) },
+      { title: "Median of all", number: true, cell: (row) => row.SlowPeerLatencyWithReportingNodes.map((report) => el("div", {}, ms(report.MedianLatency))) },
+    ], slow.datanodes ?? [], slow.datanodes ? "None." : off("dfs.datanode.peer.stats.enabled")),
+    table(`Slow disks: ${count(slow.disks?.length ?? 0)}`, [
+      { title: "DataNode and directory", name: true, cell: (row) => row.SlowDiskID },
+      { title: "Sync", number: true, cell: (row) => ms(row.Latencies.METADATA) },
+      { title: "Read of 64 KiB", number: true, cell: (row) => ms(row.Latencies.READ) },
+      { title: "Write of 64 KiB", number: true, cell: (row) => ms(row.Latencies.WRITE) },
+    ], slow.disks ?? [], slow.disks ? "None." : off("dfs.datanode.fileio.profiling.sampling.percentage")),
+  ];
+}
+
 export async function problems(_, view) {
-  const answer = await data("/ui/problems");
+  const [answer, history] = await Promise.all([data("/ui/problems"), data("/ui/history")]);
   const columns = [
     { title: "File", name: true, cell: (row) => (row.path ? el("a", { href: fileLink(row.path) }, row.path) : "only in snapshots") },
     { title: "Block", cell: (row) => el("span", { class: "mono" }, row.block) },
@@ -255,7 +307,8 @@ export async function problems(_, view) {
     answer.safeMode && notice("", "Safe mode is on: blocks that DataNodes have not reported yet count as missing."),
     part("Blocks without a replica", answer.missing, "Start the DataNodes that hold them, or delete or restore the files."),
     part("Blocks with corrupt replicas", answer.corrupt, "They are copied from good replicas, if there are any."),
-    part("Blocks with too few replicas", answer.lowRedundancy, "They are being copied as DataNodes have room for it. The most urgent come first."),
+    part("Blocks with too few replicas", answer.lowRedundancy, `They are being copied as DataNodes have room for it. The most urgent come first. ${repairTime(history, answer.lowRedundancy.count)}`),
+    slowParts(answer.slow),
   );
 }
 

@@ -1,7 +1,7 @@
 // The DataNode's pages.
 
 import {
-  bytes, bytesPerSecond, call, card, count, duration, el, facts, meter, notice, perSecond, percent, shared, start, state, table,
+  bytes, bytesPerSecond, call, card, count, duration, el, facts, meter, milliseconds, notice, perSecond, percent, shared, start, state, table,
 } from "/ui/common.js";
 import { chart } from "/ui/chart.js";
 import { configuration } from "/ui/conf.js";
@@ -31,6 +31,8 @@ function overviewParts(now, history) {
         el("p", {}, `${percent(memory.used, memory.limit)} of ${bytes(memory.limit)}`)),
       card("Replicas in memory", count(memory.replicas),
         el("p", {}, `of ${count(now.replicas)}; ${count(memory.pinnedReplicas)} pinned by readers, ${count(memory.shownReplicas)} shown to them`)),
+      card("Evictable", bytes(memory.evictableBytes),
+        el("p", {}, `${bytes(memory.pinnedBytes)} pinned by readers, ${bytes(memory.dirtyBytes)} not on disk, ${bytes(memory.lingering)} of deleted replicas still held`)),
       card("Not yet on disk", bytes(memory.dirtyBytes),
         el("p", {}, `${count(memory.dirtyReplicas)} replicas, the oldest for ${duration(memory.oldestDirtyMs / 1000)}`),
         memory.flushFailures > 0 && el("p", {}, state("bad", `${count(memory.flushFailures)} writes failed`))),
@@ -77,6 +79,8 @@ async function volumes(_, view) {
         { title: "Capacity", number: true, cell: (volume) => bytes(volume.capacity) },
         { title: "Reserved", number: true, cell: (volume) => bytes(volume.reserved) },
         { title: "Replicas", number: true, cell: (volume) => count(volume.replicas) },
+        { title: "Sync", number: true, cell: (volume) => milliseconds(volume.syncMs) },
+        { title: "Write of 64 KiB", number: true, cell: (volume) => milliseconds(volume.writeMs) },
         { title: "Storage", cell: (volume) => el("span", { class: "mono anywhere" }, volume.storage) },
       ], now.volumes, "No block pool is open yet: no NameNode has answered."),
     );

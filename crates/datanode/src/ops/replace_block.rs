@@ -136,6 +136,7 @@ async fn fetch(
         restarting: datanode.lifecycle.restarting(),
         grants: None,
         client_metrics: None,
+        next: None,
         throttle: Some(&datanode.replicas.balance_throttle),
     };
     let Received { writer, .. } = receiver.run().await.map_err(|failed| failed.error)?;

@@ -50,6 +50,7 @@ pub async fn session(namenode: Arc<Namenode>, protection: Arc<Protection>, query
 pub fn overview(namenode: &Namenode, rpc: SocketAddr, started_ms: u64) -> Value {
     let now = namenode.now();
     let directory = namenode.store.directory().path().display().to_string();
+    let slow = namenode.slow_nodes.counts(now.monotonic);
     let state = namenode.read();
     let figures = state.blocks.cluster_statistics(now);
     let advertised = state.blocks.advertisement_statistics();
@@ -118,6 +119,7 @@ pub fn overview(namenode: &Namenode, rpc: SocketAddr, started_ms: u64) -> Value 
             "load": figures.load,
         },
         "snapshots": { "directories": snapshottable, "snapshots": snapshots },
+        "slow": { "datanodes": slow.datanodes, "disks": slow.disks },
     })
 }
 
@@ -292,6 +294,7 @@ pub async fn problems(namenode: Arc<Namenode>, query: Query, peer: IpAddr) -> An
         "missing": { "count": figures.missing, "blocks": missing },
         "corrupt": { "count": figures.corrupt, "blocks": corrupt },
         "lowRedundancy": { "count": figures.low_redundancy, "blocks": low },
+        "slow": namenode.slow_nodes.shown(PROBLEMS_MAX, now.monotonic),
     }))
 }
 

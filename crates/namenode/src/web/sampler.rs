@@ -29,6 +29,8 @@ const SERIES: &[Series] = &[
     total("rpcCalls"),
     total("rpcQueueNanos"),
     total("rpcProcessingNanos"),
+    total("journalSyncs"),
+    total("journalSyncNanos"),
 ];
 
 /// Returns an empty history.
@@ -49,6 +51,7 @@ pub async fn run(namenode: Arc<Namenode>, calls: CallMetrics, history: Arc<Histo
 fn sample(namenode: &Namenode, calls: &CallMetrics, history: &History) {
     let now = namenode.now();
     let (queue, processing) = calls.times();
+    let journal = namenode.store.journal_figures().syncs;
     let nanos = |times: &HistogramSnapshot| u64::try_from(times.sum().as_nanos()).unwrap_or(u64::MAX);
     let values = {
         let state = namenode.read();
@@ -65,6 +68,8 @@ fn sample(namenode: &Namenode, calls: &CallMetrics, history: &History) {
             processing.count(),
             nanos(&queue),
             nanos(&processing),
+            journal.count(),
+            nanos(&journal),
         ]
     };
     history.record(now.wall_ms, now.monotonic, values.into_iter().map(Some).collect());
