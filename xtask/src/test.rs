@@ -237,7 +237,7 @@ pub fn tracing() -> Result<ExitCode> {
     let mut tally = Tally::default();
     let lints = ["clippy", "-p", "hearth-protocol", "-p", "hearth-client", "-p", "hearth", "--all-targets"];
     check(&mut tally, "lints", run::cargo().args(lints).args(FEATURE).args(["--", "-D", "warnings"]));
-    for (package, target) in [("hearth-protocol", "--lib"), ("hearth", "--test=tracing")] {
+    for (package, target) in [("hearth-protocol", "--lib"), ("hearth", "--test=traces")] {
         let mut command = run::cargo();
         command.args(["test", "-p", package, target]).args(FEATURE).args(["--", "--test-threads=1"]);
         if package == "hearth-protocol" {

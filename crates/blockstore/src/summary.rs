@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::disk_times::DiskTimes;
 use hearth_types::{Block, ExtendedBlock, HistogramSnapshot, ReplicaState, StorageId, StorageType};
+
+use crate::disk_times::DiskTimes;
 
 /// Summary of a storage of this DataNode.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -23,6 +23,8 @@ const WINDOW: Duration = Duration::from_secs(300);
 const WINDOWS_MAX: usize = 6;
 /// Maximum number of DataNodes that are measured.
 const PEERS_MAX: usize = 4096;
+/// Length of the longest name that is kept. An IPv6 address and a port have at most 53 bytes.
+const PEER_NAME_BYTES_MAX: usize = 64;
 
 /// What is measured, and what counts as slow.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +103,10 @@ impl PeerLatencies {
     /// Records one packet. `peer`: address of the web port of the next DataNode, by which NameNodes know it. `now`: time
     /// on the monotonic clock.
     pub fn record(&self, peer: &str, took: Duration, now: Duration) {
+        // Clients name the DataNodes of a pipeline.
+        if peer.len() > PEER_NAME_BYTES_MAX {
+            return;
+        }
         let window = window_of(now);
         let mut peers = self.peers.lock();
         if let Some(windows) = peers.get_mut(peer) {

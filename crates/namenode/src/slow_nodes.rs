@@ -16,6 +16,8 @@ use serde_json::{Map, Value, json};
 const NODES_MAX: usize = 1000;
 const REPORTERS_MAX: usize = 100;
 const DISKS_MAX: usize = 1000;
+/// Length of the longest address or directory that is kept: `PATH_MAX` of Linux.
+const NAME_BYTES_MAX: usize = 4096;
 /// A report is valid for this many intervals.
 const VALID_INTERVALS: u32 = 3;
 
@@ -69,7 +71,7 @@ impl SlowNodes {
         let reporter = format!("{}:{}", reporter.ip, reporter.ipc_port);
         let mut reported = self.reported.lock();
         reported.expire(now, self.validity);
-        for peer in peers {
+        for peer in peers.into_iter().filter(|peer| peer.name.len() <= NAME_BYTES_MAX) {
             let is_known = reported.peers.contains_key(&peer.name);
             if !is_known && reported.peers.len() >= NODES_MAX {
                 continue;
@@ -79,7 +81,7 @@ impl SlowNodes {
                 reports.insert(reporter.clone(), (now, peer));
             }
         }
-        for disk in disks {
+        for disk in disks.into_iter().filter(|disk| disk.directory.len() <= NAME_BYTES_MAX) {
             let id = format!("{reporter}:{}", disk.directory);
             if reported.disks.contains_key(&id) || reported.disks.len() < DISKS_MAX {
                 reported.disks.insert(id, (now, disk));

@@ -21,6 +21,8 @@ pub const WINDOWS_MINUTES: [u64; 3] = [1, 5, 25];
 const STEPS_MAX: usize = 25 * 60 / 6;
 /// Maximum number of users that are counted apart in a step.
 const USERS_MAX: usize = 100;
+/// Length of the longest name that is kept.
+const NAME_BYTES_MAX: usize = 256;
 /// Name under which the others are counted. No user has it: names have no spaces.
 const OTHERS: &str = "all other users";
 /// Maximum number of users that are reported for an operation: the default of `dfs.namenode.top.num.users`.
@@ -72,7 +74,9 @@ impl TopUsers {
         let Some(step) = steps.back_mut() else { return };
         let counts = match step.users.get_mut(user) {
             Some(counts) => counts,
-            None if step.users.len() < USERS_MAX => step.users.entry(user.clone()).or_default(),
+            None if step.users.len() < USERS_MAX && user.len() <= NAME_BYTES_MAX => {
+                step.users.entry(user.clone()).or_default()
+            }
             None => step.users.entry(OTHERS.into()).or_default(),
         };
         match counts.iter_mut().find(|(known, _)| *known == operation) {
@@ -172,6 +176,9 @@ mod tests {
         let window = top.window(1, at(1));
         assert_eq!(window[0].total, 10 * USERS_MAX as u64);
         assert_eq!(window[0].users[0], (OTHERS.into(), 9 * USERS_MAX as u64));
+        let long = TopUsers::new(true);
+        long.record(&"x".repeat(NAME_BYTES_MAX + 1).into(), "create", at(1));
+        assert_eq!(long.window(1, at(1))[0].users, [(OTHERS.into(), 1)]);
         for step in 0..2 * STEPS_MAX as u64 {
             top.record(&"ann".into(), "create", at(step * STEP.as_secs()));
         }

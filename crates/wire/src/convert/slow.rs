@@ -20,10 +20,10 @@ impl TryFrom<SlowPeerReportProto> for Outlier {
 
     fn try_from(message: SlowPeerReportProto) -> Result<Self, ConvertError> {
         Ok(Self {
-            latency_ms: message.aggregate_latency(),
-            median_ms: message.median(),
-            deviation_ms: message.mad(),
-            limit_ms: message.upper_limit_latency(),
+            latency_ms: message.aggregate_latency.unwrap_or_default(),
+            median_ms: message.median.unwrap_or_default(),
+            deviation_ms: message.mad.unwrap_or_default(),
+            limit_ms: message.upper_limit_latency.unwrap_or_default(),
             name: not_empty(message.data_node_id.unwrap_or_default(), "slow datanode")?,
         })
     }
