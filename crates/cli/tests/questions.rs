@@ -3,6 +3,7 @@
 
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -245,4 +246,51 @@ fn every_question_of_the_guide_has_an_answer() {
     for (question, ask) in AFTER {
         wait_until(question, LONG, || ask(&situation)).unwrap();
     }
+}
+
+/// One of four DataNodes stops for a moment again and again, while files are written.
+#[test]
+fn slow_datanode_is_named_by_the_others() {
+    use_program(PROGRAM.into());
+    let cluster = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth)
+        .datanodes(4)
+        .set("dfs.replication", 2)
+        .set("hearth.memory.limit", "64m")
+        .set("dfs.datanode.peer.stats.enabled", true)
+        .set("dfs.datanode.outliers.report.interval", "1s")
+        .set("dfs.datanode.min.outlier.detection.nodes", 3)
+        .set("dfs.datanode.peer.metrics.min.outlier.detection.samples", 1)
+        .start()
+        .unwrap();
+    let file = cluster.directory().join("file");
+    std::fs::write(&file, vec![7; 10_000]).unwrap();
+    let slow = &cluster.datanodes[3];
+    let address = slow.setting("dfs.datanode.http.address").unwrap();
+    let (conf, written) = (cluster.conf().to_owned(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0.. {
+                if written.load(Ordering::Relaxed) {
+                    return;
+                }
+                let mut command = Command::new(PROGRAM);
+                command.args(["fs", "-put"]).arg(&file).arg(format!("/file-{number}")).env("HADOOP_CONF_DIR", &conf);
+                assert!(command.status().unwrap().success(), "file {number}");
+            }
+        });
+        let found = wait_until("the slow DataNode", LONG, || {
+            let process = slow.process().context("it runs")?;
+            process.pause()?;
+            // The pace of the slow DataNode.
+            std::thread::sleep(Duration::from_millis(300));
+            process.resume()?;
+            let problems: Value = serde_json::from_str(&get_text(cluster.namenode_http_port(), "/ui/problems")?)?;
+            let reported = problems["slow"]["datanodes"].as_array().context("DataNodes are measured")?;
+            Ok(reported.iter().any(|node| node["SlowNode"] == address).then_some(()))
+        });
+        written.store(true, Ordering::Relaxed);
+        found.unwrap();
+    });
+    let text = get_text(cluster.namenode_http_port(), "/jmx?qry=Hadoop:service=NameNode,name=NameNodeStatus").unwrap();
+    assert!(text.contains("SlowPeerLatencyWithReportingNodes") && text.contains(address), "{text}");
 }

@@ -77,6 +77,7 @@ pub use error::Error;
 pub use options::{
     DatanodeOptions, OneSidedOptions, RpcOptions, StreamOptions, TimingOptions, TransferOptions, available_memory,
 };
+pub use outliers::OutlierOptions;
 pub use start::{EndReason, Handle};
 
 /// Empties the memory tier that a killed DataNode left behind: writes every replica to disk and verifies it. After that
