@@ -1,7 +1,7 @@
 //! DataNodes and disks that DataNodes report as slow.
 //!
-//! A report counts for three intervals of reports. Bounds: [`NODES_MAX`] slow DataNodes, [`REPORTERS_MAX`] reports about
-//! each, [`DISKS_MAX`] slow disks; further ones are dropped until others expire.
+//! A report counts for three intervals of reports. Bounds: `NODES_MAX` slow DataNodes, `REPORTERS_MAX` reports about
+//! each, `DISKS_MAX` slow disks; further ones are dropped until others expire.
 //!
 //! Source: Hadoop's `SlowPeerTracker` and `SlowDiskTracker`.
 

@@ -1,7 +1,7 @@
 //! Which users made the most calls in the last minutes, by operation. For `/jmx` and the user interface.
 //!
 //! Calls are counted in steps of six seconds, as Apache's NameNode does for its shortest window.
-//! Bounds: [`STEPS_MAX`] steps of [`USERS_MAX`] users each, with one count for each operation; a few MB at most. Further
+//! Bounds: `STEPS_MAX` steps of `USERS_MAX` users each, with one count for each operation; a few MB at most. Further
 //! users of a step share one name, because clients choose their names.
 //!
 //! Source: Hadoop's `TopMetrics` and `RollingWindowManager`.

@@ -7,9 +7,9 @@ pub mod sampler;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use hearth_config::{ConfigError, Configuration};
+use hearth_config::{ConfigError, Configuration, Program};
 use hearth_web::axum::http::HeaderMap;
-use hearth_web::{ConfEntry, History, Page, Protection, Query, Server, Site, size};
+use hearth_web::{ConfEntry, History, Page, Protection, Query, Server, Site, configuration_findings, size};
 
 use crate::blocks::{DatanodeFilter, DatanodeReport};
 use crate::fsck::{FsckRequest, fsck};
@@ -54,7 +54,12 @@ pub fn site(
     })
     .file("/imagetransfer", move |query| image_transfer(copied.clone(), query))
     .webhdfs(webhdfs);
+    let findings = configuration_findings(conf, Program::Namenode);
     let site = with_interface(site, &shared, rpc, started_ms, &protection, history);
+    let site = site.data("/ui/findings", move |_, _| {
+        let findings = findings.clone();
+        async move { Ok(findings) }
+    });
     Ok(with_probes(site, &shared, loading).protection(protection))
 }
 
