@@ -120,8 +120,12 @@ pub struct PathFigures {
 pub struct Totals {
     pub reads: u64,
     pub read_bytes: u64,
+    /// Sum of the times of these reads.
+    pub read_time: Duration,
     pub writes: u64,
     pub written_bytes: u64,
+    /// Sum of the times of these replicas, from set-up to end.
+    pub write_time: Duration,
 }
 
 impl PathFigures {
@@ -424,11 +428,13 @@ impl Metrics {
     /// Returns the numbers and bytes of all reads, and of all received replicas, since the start.
     pub fn totals(&self) -> Totals {
         let sum = |paths: &[PathFigures]| {
-            let number = paths.iter().map(|path| path.time.count()).sum();
-            (number, paths.iter().map(|path| path.bytes).sum())
+            let number: u64 = paths.iter().map(|path| path.time.count()).sum();
+            let bytes: u64 = paths.iter().map(|path| path.bytes).sum();
+            (number, bytes, paths.iter().map(|path| path.time.sum()).sum::<Duration>())
         };
-        let ((reads, read_bytes), (writes, written_bytes)) = (sum(&self.reads()), sum(&self.writes()));
-        Totals { reads, read_bytes, writes, written_bytes }
+        let (reads, read_bytes, read_time) = sum(&self.reads());
+        let (writes, written_bytes, write_time) = sum(&self.writes());
+        Totals { reads, read_bytes, read_time, writes, written_bytes, write_time }
     }
 
     /// Returns the received replicas since the start, by path.

@@ -4,7 +4,7 @@ import {
   ask, bytes, bytesPerSecond, call, callOther, card, count, data, duration, el, encodePath, facts, failure, meter,
   milliseconds, notice, percent, perSecond, plural, reload, shared, state, table, tableRow, time, webhdfs,
 } from "/ui/common.js";
-import { chart } from "/ui/chart.js";
+import { chart, latest, meanTimes } from "/ui/chart.js";
 
 /// Number of DataNodes asked at the same time.
 const ASKED_AT_ONCE = 6;
@@ -63,28 +63,18 @@ export async function overview(_, view) {
   view.every(10, refresh);
 }
 
-/// Returns the last value of a list that is a number.
-const latest = (list) => list?.findLast((value) => Number.isFinite(value)) ?? NaN;
-
-/// Returns mean times in milliseconds, at each time of `history`: of a call in processing and before it, and of a sync of the journal.
-function meanTimes(history) {
-  const mean = (sums, counts) => (history.series[sums] ?? []).map((nanos, place) => {
-    const number = history.series[counts]?.[place];
-    return Number.isFinite(nanos) && number > 0 ? nanos / number / 1e6 : null;
-  });
-  const series = {
-    processing: mean("rpcProcessingNanos", "rpcCalls"),
-    queue: mean("rpcQueueNanos", "rpcCalls"),
-    sync: mean("journalSyncNanos", "journalSyncs"),
-  };
-  return { times: history.times, series };
-}
-
 function overviewParts(now, history, nodes, known) {
   const { capacity, redundancy, datanodes, cache, safeMode } = now;
   const answered = [...known.values()].filter(Boolean).length;
   const memory = { used: sum(known, (node) => node.memory.used), limit: sum(known, (node) => node.memory.limit) };
-  const times = meanTimes(history);
+  const times = {
+    times: history.times,
+    series: {
+      processing: meanTimes(history, "rpcProcessingNanos", "rpcCalls"),
+      queue: meanTimes(history, "rpcQueueNanos", "rpcCalls"),
+      sync: meanTimes(history, "journalSyncNanos", "journalSyncs"),
+    },
+  };
   const charts = [
     chart("Calls per second", history, [{ name: "rpcCalls", label: "calls" }], perSecond),
     chart("Time of a call", times, [{ name: "processing", label: "processing" }, { name: "queue", label: "waiting" }], milliseconds),

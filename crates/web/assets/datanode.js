@@ -3,7 +3,7 @@
 import {
   bytes, bytesPerSecond, call, card, count, duration, el, facts, meter, milliseconds, notice, perSecond, percent, shared, start, state, table,
 } from "/ui/common.js";
-import { chart } from "/ui/chart.js";
+import { chart, latest, meanTimes } from "/ui/chart.js";
 import { configuration } from "/ui/conf.js";
 import { log } from "/ui/log.js";
 
@@ -21,6 +21,7 @@ async function overview(_, view) {
 function overviewParts(now, history) {
   const { memory, totals } = now;
   const last = (name) => history.series[name]?.at(-1) ?? NaN;
+  const times = { times: history.times, series: { read: meanTimes(history, "readNanos", "reads"), write: meanTimes(history, "writeNanos", "writes") } };
   return [
     el("h1", {}, `DataNode ${now.hostName}`),
     now.failedVolumes.length > 0 && notice("bad", state("bad", "Failed storage directories: "), now.failedVolumes.join(", ")),
@@ -38,8 +39,8 @@ function overviewParts(now, history) {
         memory.flushFailures > 0 && el("p", {}, state("bad", `${count(memory.flushFailures)} writes failed`))),
       card("Centralised cache", bytes(now.cache.used), meter(now.cache.used, now.cache.capacity),
         el("p", {}, `${count(now.cache.replicas)} replicas, of ${bytes(now.cache.capacity)}`)),
-      card("Reads now", bytesPerSecond(last("readBytes")), el("p", {}, `${perSecond(last("reads"))}; ${bytes(totals.readBytes)} since the start`)),
-      card("Writes now", bytesPerSecond(last("writtenBytes")), el("p", {}, `${perSecond(last("writes"))}; ${bytes(totals.writtenBytes)} since the start`)),
+      card("Reads now", bytesPerSecond(last("readBytes")), el("p", {}, `${perSecond(last("reads"))} of ${milliseconds(latest(times.series.read))}; ${bytes(totals.readBytes)} since the start`)),
+      card("Writes now", bytesPerSecond(last("writtenBytes")), el("p", {}, `${perSecond(last("writes"))} of ${milliseconds(latest(times.series.write))}; ${bytes(totals.writtenBytes)} since the start`)),
       card("Connections", count(now.connections), el("p", {}, `${count(now.operations)} operations and ${count(now.transfers)} copies running`)),
       card("Up for", duration(now.uptimeMs / 1000), el("p", { class: "quiet" }, `Hearth ${now.version}`)),
     ),
@@ -47,6 +48,7 @@ function overviewParts(now, history) {
     el("div", { class: "cards charts" },
       chart("Throughput", history, [{ name: "readBytes", label: "read" }, { name: "writtenBytes", label: "written" }], bytesPerSecond),
       chart("Operations per second", history, [{ name: "reads", label: "reads" }, { name: "writes", label: "writes" }], perSecond),
+      chart("Time of an operation", times, [{ name: "read", label: "read" }, { name: "write", label: "replica received" }], milliseconds),
       chart("Memory of replicas", history, [{ name: "memoryUsed", label: "used" }, { name: "dirtyBytes", label: "not on disk" }], bytes),
       chart("Evictions and reads back", history, [{ name: "evictions", label: "evictions" }, { name: "readBacks", label: "read back" }], perSecond),
       chart("Connections", history, [{ name: "connections", label: "open" }, { name: "operations", label: "operations" }], count)),
