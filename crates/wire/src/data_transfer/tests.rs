@@ -232,9 +232,10 @@ fn unknown_additions_to_description_are_ignored() {
 /// Returns messages of a connection of many reads: ranges, and heads of successful and refused reads.
 fn many() -> (Vec<RangeRequest>, Vec<RangeHead>) {
     let token = Token { identifier: vec![1, 2], password: vec![3], kind: "k".into(), service: "s".into() };
-    let range = |request, token, place| {
+    let range = |request, token, place: Option<AnswerSlot>| {
         let range = ByteRange::new(513, 700).unwrap();
-        RangeRequest { request, block: block(), token, range, place }
+        let trace = place.map(|_| SpanContext { trace_id: [1; 16], span_id: [2; 8] });
+        RangeRequest { request, block: block(), token, range, place, trace }
     };
     let place = AnswerSlot { offset: 67_584, bytes: 4096 };
     let piece = RangePiece {
