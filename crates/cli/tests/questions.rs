@@ -71,7 +71,7 @@ impl Situation {
         let directory = cluster.datanodes[good].setting("dfs.datanode.data.dir").context("a directory")?.to_owned();
         let directories = format!("{directory},file://{file}/disk");
         cluster.datanodes[good].stop(LONG)?;
-        cluster.datanodes[good].change(&[("dfs.datanode.data.dir", &directories)])?;
+        cluster.datanodes[good].change(&[("dfs.datanode.data.dir", directories.as_str())])?;
         cluster.start_datanode(good)?;
         cluster.wait_ready()?;
         let mut command = Command::new(PROGRAM);

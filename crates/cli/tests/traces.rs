@@ -44,7 +44,7 @@ fn fields(mut bytes: &[u8]) -> Result<Vec<(u64, Field<'_>)>> {
 fn varint(bytes: &mut &[u8]) -> Result<u64> {
     let mut number = 0;
     for place in 0..10 {
-        let [byte] = take(bytes, 1)?.try_into()?;
+        let byte = take(bytes, 1)?[0];
         number |= u64::from(byte & 0x7f) << (7 * place);
         if byte & 0x80 == 0 {
             return Ok(number);
