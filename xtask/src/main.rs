@@ -63,6 +63,8 @@ enum Chore {
     },
     /// Fetch Debian's Prometheus into .cache/, for the test of the dashboard and the alert rules
     Prometheus,
+    /// Run the tests of traces, which need a build with the feature `opentelemetry`
+    Tracing,
     /// Run readers on every path while files change under them, for a long time
     Stress(stress::StressArguments),
 }
@@ -112,6 +114,7 @@ fn main() -> ExitCode {
             println!("Prometheus is in {}", home.join("usr/bin").display());
             ExitCode::SUCCESS
         }),
+        Chore::Tracing => test::tracing(),
         Chore::Stress(arguments) => stress::run(&arguments),
     };
     outcome.unwrap_or_else(|error| {

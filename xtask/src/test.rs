@@ -267,6 +267,23 @@ fn place_from_end(name: &str) -> usize {
     LONGEST.iter().rev().position(|longest| *longest == name).map_or(0, |place| place + 1)
 }
 
+/// Lints and tests of the code behind the feature `opentelemetry`. It has a command of its own, because it compiles most crates once more.
+pub fn tracing() -> Result<ExitCode> {
+    const FEATURE: [&str; 2] = ["--features", "opentelemetry"];
+    let mut tally = Tally::default();
+    let lints = ["clippy", "-p", "hearth-protocol", "-p", "hearth-client", "-p", "hearth", "--all-targets"];
+    check(&mut tally, "lints", run::cargo().args(lints).args(FEATURE).args(["--", "-D", "warnings"]));
+    for (package, target) in [("hearth-protocol", "--lib"), ("hearth", "--test=traces")] {
+        let mut command = run::cargo();
+        command.args(["test", "-p", package, target]).args(FEATURE).args(["--", "--test-threads=1"]);
+        if package == "hearth-protocol" {
+            command.arg("trace");
+        }
+        suite(&mut tally, package, &mut command)?;
+    }
+    Ok(tally.report())
+}
+
 /// Clock ticks that the processors have been busy and idle since the machine started. `None` without `/proc/stat`, whose
 /// first line they are from (proc_stat(5)).
 fn processor_ticks() -> Option<(u64, u64)> {

@@ -186,7 +186,11 @@ impl Blockstore {
                 }
             }
         }
+        let written = self.options.clock.monotonic();
+        let bytes = jobs.iter().map(|job| job.prepared.length()).sum();
+        volume.timers.note_write(written.saturating_sub(began), bytes);
         // Writeback of all copies has started by now: the first sync commits the journal for most of them.
+        let prepared = jobs.len() as u64;
         jobs.retain(|job| match job.prepared.sync() {
             Ok(()) => true,
             Err(error) => {
@@ -194,6 +198,7 @@ impl Blockstore {
                 false
             }
         });
+        volume.timers.note_syncs(self.options.clock.monotonic().saturating_sub(written), prepared);
         let replicas: Vec<Arc<Replica>> = jobs.iter().map(|job| job.replica.clone()).collect();
         // No other thread waits for one of these while holding another: see `replica.rs`.
         let _changes: Vec<_> = replicas.iter().map(|replica| replica.change.lock()).collect();

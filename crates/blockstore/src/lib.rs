@@ -10,6 +10,7 @@ mod background;
 mod blockstore;
 mod counters;
 mod disk;
+mod disk_times;
 mod error;
 mod events;
 mod eviction;
@@ -54,6 +55,7 @@ mod writer;
 
 pub use blockstore::Blockstore;
 pub use disk::stream::{CompletedWrite, PendingWrite};
+pub use disk_times::DiskTimes;
 pub use error::{Reaction, Result, StoreError};
 pub use in_place::InPlace;
 pub use mmap::mapping::Mapping;

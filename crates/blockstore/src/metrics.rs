@@ -52,9 +52,14 @@ impl Blockstore {
             }
             let Some(memory) = core.copies.memory() else { return };
             metrics.replicas_in_memory += 1;
-            metrics.pinned +=
-                u64::from(memory.is_pinned_beside(core.copies.cached_files().and_then(CachedFiles::in_memory)));
             metrics.shown += u64::from(memory.is_still_shown());
+            let bytes = core.lifecycle.received();
+            if memory.is_pinned_beside(core.copies.cached_files().and_then(CachedFiles::in_memory)) {
+                metrics.pinned += 1;
+                metrics.pinned_bytes += bytes;
+            } else if core.lifecycle.is_finalized() && !core.copies.is_dirty() && core.is_on_disk() {
+                metrics.evictable_bytes += bytes;
+            }
         });
         for queue in &self.unsynced {
             let queue = queue.lock();

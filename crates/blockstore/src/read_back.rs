@@ -85,7 +85,12 @@ impl Blockstore {
             checksum: content.checksum,
             expected_bytes: content.length,
         };
+        let began = self.options.clock.monotonic();
         let made = self.memory_target(&wanted, &mut scratch, content.length, Some(&content));
+        if matches!(made, Ok(Some(_))) {
+            let took = self.options.clock.monotonic().saturating_sub(began);
+            replica.slice.volume.timers.note_read(took, content.length);
+        }
         if let Source::Disk(files) = &content.source {
             sys::drop_cache(&files.data);
         }

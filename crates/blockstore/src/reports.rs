@@ -20,6 +20,7 @@ impl Blockstore {
                 failed: volume.is_failed(),
                 reserved_bytes: volume.kept_free(),
                 replicas: self.finalized_on(volume),
+                times: volume.timers.times(),
             })
             .collect()
     }

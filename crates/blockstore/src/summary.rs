@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use hearth_types::{Block, ExtendedBlock, HistogramSnapshot, ReplicaState, StorageId, StorageType};
 
+use crate::disk_times::DiskTimes;
+
 /// Summary of a storage of this DataNode.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StorageSummary {
@@ -16,6 +18,7 @@ pub struct StorageSummary {
     pub reserved_bytes: u64,
     /// Number of finalized replicas of all pools.
     pub replicas: u64,
+    pub times: DiskTimes,
 }
 
 /// A replica after an operation, and its storage: the content of a RECEIVING or RECEIVED event.
@@ -131,6 +134,10 @@ pub struct StoreMetrics {
     pub oldest_dirty_age: Duration,
     /// Replicas in memory that a reader holds at present.
     pub pinned: u64,
+    /// Bytes of these replicas.
+    pub pinned_bytes: u64,
+    /// Bytes of finalized replicas in memory that are on disk and that no reader holds, at present: they can be evicted.
+    pub evictable_bytes: u64,
     /// Replicas whose memory was shown to other processes and is open at present.
     pub shown: u64,
     pub evictions: u64,

@@ -74,10 +74,13 @@ impl Blockstore {
         for Unsynced { replica, copy, .. } in due {
             let Some(replica) = replica.upgrade() else { continue };
             let Some(opened) = open(&replica, copy) else { continue };
+            let began = self.options.clock.monotonic();
             let synced = opened.and_then(|(data, meta)| {
                 data.sync_data()?;
                 meta.sync_data()
             });
+            let took = self.options.clock.monotonic().saturating_sub(began);
+            replica.slice.volume.timers.note_syncs(took, 1);
             match synced {
                 Ok(()) => {
                     dirs.insert(replica.slice.dirs.dir(copy.place, replica.id));

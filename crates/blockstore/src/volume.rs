@@ -11,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::disk::layout::PoolDirs;
 use crate::disk::lock::DirLock;
 use crate::disk::version::VolumeVersion;
+use crate::disk_times::DiskTimers;
 use crate::error::{Result, StoreError};
 use crate::memory::slab::Slabs;
 use crate::options::{Engine, Reserved};
@@ -45,6 +46,7 @@ pub struct Volume {
     evacuate_at_ms: AtomicU64,
     locks: Mutex<Vec<DirLock>>,
     pub suspects: Suspects,
+    pub timers: DiskTimers,
     /// Time of the last write check, in ms of the monotonic clock.
     write_checked_ms: Mutex<Option<u64>>,
 }
@@ -86,6 +88,7 @@ impl Volume {
             evacuate_at_ms: AtomicU64::new(0),
             locks: Mutex::new(locks),
             suspects: Suspects::default(),
+            timers: DiskTimers::default(),
             write_checked_ms: Mutex::new(None),
         }
     }

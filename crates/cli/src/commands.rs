@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
@@ -36,6 +37,9 @@ HADOOP_HOME        without HADOOP_CONF_DIR: the directory is etc/hadoop in it; w
 HADOOP_USER_NAME   user to act as; default: the user of the process
 HADOOP_PROXY_USER  user to act for, if the NameNode allows it
 HEARTH_LOG         level of the log: error, warn, info, debug";
+
+/// Longest time that the end of a command waits for the collector of traces.
+const TRACE_PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Parser)]
 #[command(
@@ -160,6 +164,8 @@ pub fn run() -> ExitCode {
         Command::Completions(arguments) => documents::completions(&arguments),
         Command::Documents(arguments) => documents::write(&arguments),
     };
+    // Of a client: servers have sent all but the spans of their last second.
+    hearth_client::trace::flush(TRACE_PATIENCE);
     match outcome {
         Ok(code) => code,
         Err(error) => {

@@ -55,6 +55,7 @@ pub fn refuse(faults: &[Finding]) -> anyhow::Result<()> {
 /// Errors: HADOOP_PROXY_USER is set but empty. Continuing as the process's user would do what was meant for another
 /// user.
 pub fn connect(configuration: &Configuration, uri: Option<&str>) -> anyhow::Result<FileSystem> {
+    hearth_client::trace::start(configuration, "hearth-client", &host_name())?;
     let Identity { user, real_user } = Identity::of_process()?;
     Ok(FileSystem::connect_for(configuration, uri, &user, real_user.as_deref())?)
 }

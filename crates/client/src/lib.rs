@@ -44,6 +44,7 @@
 //! # Features
 //!
 //! - `object_store` (off by default): the module `object_store`.
+//! - `opentelemetry` (off by default): [`trace`] has an effect.
 
 #![deny(missing_docs)]
 
@@ -77,6 +78,7 @@ mod session;
 mod short_circuit;
 mod single_flight;
 mod statistics;
+pub mod trace;
 mod user;
 mod webhdfs;
 mod write;

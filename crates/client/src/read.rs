@@ -25,6 +25,7 @@ mod window;
 
 use std::sync::Arc;
 
+use hearth_protocol::trace::{self, Span};
 use hearth_types::{ByteRange, LocatedBlocks};
 
 use crate::error::Failure;
@@ -81,18 +82,29 @@ impl Reader {
         Ok(Self::of(session, locations))
     }
 
-    /// Like `open`, but the bytes are not verified.
-    async fn open_unverified(session: Arc<Session>, path: String, located: LocatedBlocks) -> Result<Self, Error> {
-        let locations = Locations::open(Arc::clone(&session), path, located).await?;
-        Ok(Self::with_checks(session, locations, Checks::None))
+    /// Opens the file at `path`, which is absolute. A trace of the file lasts from here until it is closed.
+    async fn open_traced(session: &Arc<Session>, path: String, checks: Checks) -> Result<Self, Error> {
+        let mut span = Span::root("read");
+        span.set("hdfs.file", path.as_str());
+        let opening = async {
+            let located = session.locate(&path, 0, session.options.read.prefetch_bytes).await?;
+            Locations::open(Arc::clone(session), path, located).await
+        };
+        match trace::within(span.context(), opening).await {
+            Ok(locations) => Ok(Self::with_checks(Arc::clone(session), locations, checks, span)),
+            Err(error) => {
+                span.fail(&error);
+                Err(error)
+            }
+        }
     }
 
     fn of(session: Arc<Session>, locations: Locations) -> Self {
-        Self::with_checks(session, locations, Checks::All)
+        Self::with_checks(session, locations, Checks::All, Span::none())
     }
 
-    fn with_checks(session: Arc<Session>, locations: Locations, checks: Checks) -> Self {
-        let replicas = Arc::new(Replicas::new(session, locations, checks));
+    fn with_checks(session: Arc<Session>, locations: Locations, checks: Checks, span: Span) -> Self {
+        let replicas = Arc::new(Replicas::new(session, locations, checks, span));
         Self { replicas, position: 0, current: None, failures: Failures::default() }
     }
 

@@ -32,6 +32,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hearth_protocol::trace::{self, Span};
 use hearth_types::{DatanodeInfo, ExtendedBlock};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -101,10 +102,12 @@ pub struct Writer {
     syncs: bool,
     /// Keeps the lease. `None`: another client does.
     open: Option<OpenFile>,
+    /// Trace of the open file; empty if it is not sampled.
+    span: Span,
 }
 
 impl Writer {
-    fn start(session: Arc<Session>, file: WrittenFile, begin: WriteStart, open: Option<OpenFile>) -> Self {
+    fn start(session: Arc<Session>, file: WrittenFile, begin: WriteStart, open: Option<OpenFile>, span: Span) -> Self {
         let options = &session.options.write;
         let PacketOptions { checksum, data_bytes, placed_bytes, in_flight } = options.packets;
         let file = Arc::new(file);
@@ -114,7 +117,7 @@ impl Writer {
         // The pool bounds the window. Empty packets are few, so the queue never delays a sender for long.
         let (packets, receiver) = mpsc::channel(in_flight + 4);
         let (streamer, progress) = DataStreamer::new(Arc::clone(&session), Arc::clone(&file), begin, Arc::clone(&pool));
-        let task = tokio::spawn(streamer.run(receiver));
+        let task = tokio::spawn(trace::within(span.context(), streamer.run(receiver)));
         let waits_for_memory = session.short_circuit.is_possible() && options.paths.contains(&DataPath::Local)
             || session.one_sided.is_possible() && options.paths.contains(&DataPath::OneSided);
         Self {
@@ -135,6 +138,7 @@ impl Writer {
             persisted: Arc::default(),
             syncs: false,
             open,
+            span,
         }
     }
 
@@ -319,6 +323,7 @@ impl Writer {
             length,
             persists: update_length || in_block > 0,
             updates: update_length,
+            trace: self.span.context(),
         })
     }
 
@@ -357,15 +362,18 @@ impl Writer {
     /// for the remaining packets. Only the result is lost.
     pub async fn close(mut self) -> Result<(), Error> {
         self.send_rest().await?;
-        let Self { session, file, packets, task, open, .. } = self;
+        let Self { session, file, packets, task, open, span, .. } = self;
         // The task ends when it has processed the queue.
         drop(packets);
         let path = file.path.clone();
         // Runs in its own task: the client keeps renewing the lease while it writes other files, so an unfinished close
         // would block all other writers of this file.
         let closing = tokio::spawn(async move {
-            let last = task.await.map_err(|_| Failure::WriterClosed { path: file.path.clone() })??;
-            complete(&session, &file, last).await?;
+            let mut span = span;
+            let ended = task.await.map_err(|_| Error::from(Failure::WriterClosed { path: file.path.clone() }));
+            let last = ended.and_then(|outcome| outcome).inspect_err(|error| span.fail(error))?;
+            let completing = trace::within(span.context(), complete(&session, &file, last)).await;
+            completing.inspect_err(|error| span.fail(error))?;
             if let Some(open) = open {
                 open.closed();
             }

@@ -127,6 +127,7 @@ impl KeyInfo {
             "path" => "path",
             "umask" => "umask, octal or symbolic",
             "engine" => "memory, mmap or file",
+            "collector_url" => "http://host:port",
             _ => "text",
         }
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::allowed::in_range;
-use crate::parse::{Engine, HostPort, StorageDirectory};
+use crate::parse::{CollectorUrl, Engine, HostPort, StorageDirectory};
 use crate::{Allowed, Key, KeyInfo, NameForm, OptionalKey, Program, parse};
 
 /// Declares the constants and [`ALL`] from one table, so that no key can be missing from either. A row is
@@ -296,6 +296,8 @@ keys! {
     DFS_NAMENODE_DECOMMISSION_INTERVAL: Key<Duration> = "dfs.namenode.decommission.interval", duration_s, "30";
     /// Number of live replicas to keep while others are in maintenance.
     DFS_NAMENODE_MAINTENANCE_REPLICATION_MIN: Key<u32> = "dfs.namenode.maintenance.replication.min", int_u32, "1";
+    /// Count the recent calls of each user.
+    DFS_NAMENODE_TOP_ENABLED: Key<bool> = "dfs.namenode.top.enabled", boolean, "true";
     /// File that lists the datanodes that may register.
     DFS_HOSTS: OptionalKey<String> = "dfs.hosts", text for [Namenode];
     /// File that lists the datanodes to decommission or refuse.
@@ -433,6 +435,26 @@ keys! {
 
     // Datanode: data transfer.
 
+    /// Measure how long other datanodes take to acknowledge packets, and report those that are much slower than others.
+    DFS_DATANODE_PEER_STATS_ENABLED: Key<bool> = "dfs.datanode.peer.stats.enabled", boolean, "false" for [Namenode, Datanode];
+    /// Above 0: compare the disks of a datanode, and report those that are much slower than others.
+    DFS_DATANODE_FILEIO_PROFILING_SAMPLING_PERCENTAGE: Key<u64> = "dfs.datanode.fileio.profiling.sampling.percentage", percent, "0" for [Namenode, Datanode];
+    /// Interval of reports about slow datanodes and disks. A report is valid for three of them.
+    DFS_DATANODE_OUTLIERS_REPORT_INTERVAL: Key<Duration> = "dfs.datanode.outliers.report.interval", duration_ms, "30m" for [Namenode, Datanode] in ("1ms"..);
+    /// Minimum number of datanodes to compare.
+    DFS_DATANODE_MIN_OUTLIER_DETECTION_NODES: Key<u32> = "dfs.datanode.min.outlier.detection.nodes", int_u32, "10";
+    /// Minimum number of disks to compare.
+    DFS_DATANODE_MIN_OUTLIER_DETECTION_DISKS: Key<u32> = "dfs.datanode.min.outlier.detection.disks", int_u32, "5";
+    /// Minimum number of packets to a datanode before it is compared.
+    DFS_DATANODE_PEER_METRICS_MIN_OUTLIER_DETECTION_SAMPLES: Key<u64> = "dfs.datanode.peer.metrics.min.outlier.detection.samples", int_u64, "1000";
+    /// Latency of a datanode in milliseconds up to which it is not slow.
+    DFS_DATANODE_SLOWPEER_LOW_THRESHOLD_MS: Key<u32> = "dfs.datanode.slowpeer.low.threshold.ms", int_u32, "5";
+    /// Latency of a disk in milliseconds up to which it is not slow.
+    DFS_DATANODE_SLOWDISK_LOW_THRESHOLD_MS: Key<u32> = "dfs.datanode.slowdisk.low.threshold.ms", int_u32, "20";
+    /// Maximum number of slow datanodes in /jmx.
+    DFS_DATANODE_MAX_NODES_TO_REPORT: Key<u32> = "dfs.datanode.max.nodes.to.report", int_u32, "5" for [Namenode];
+    /// Maximum number of slow disks in /jmx.
+    DFS_DATANODE_MAX_DISKS_TO_REPORT: Key<u32> = "dfs.datanode.max.disks.to.report", int_u32, "5" for [Namenode];
     /// Maximum number of concurrent transfers.
     DFS_DATANODE_MAX_TRANSFER_THREADS: Key<u32> = "dfs.datanode.max.transfer.threads", int_u32, "4096" in ("1"..);
     /// Time-out for writing to a full socket.
@@ -571,6 +593,11 @@ keys! {
     HEARTH_ANNOUNCE_MAX: Key<u64> = "hearth.announce.max", bytes, "0" for [Datanode];
     /// Form of the servers' log lines: text, or JSON objects.
     HEARTH_LOG_FORMAT: Key<String> = "hearth.log.format", text, "text" for [Namenode, Datanode] in ["text", "json"];
+    /// Collector of traces that takes OTLP over HTTP (`http://host:4318`); unset: no traces. Needs a build with the
+    /// feature `opentelemetry`.
+    HEARTH_TRACE_OTLP_ENDPOINT: OptionalKey<CollectorUrl> = "hearth.trace.otlp.endpoint", collector_url;
+    /// Share of a client's reads and writes that begin a trace. Servers continue the traces of their clients.
+    HEARTH_TRACE_SAMPLE_RATIO: Key<f64> = "hearth.trace.sample.ratio", float, "0.01" in ("0"..="1");
     /// File of the audit log, one line per operation; unset: no audit log.
     HEARTH_NAMENODE_AUDIT_LOG: OptionalKey<PathBuf> = "hearth.namenode.audit.log", path;
     /// Memory for RPC requests above 32 KiB that are incomplete or in progress, in bytes, shared by all callers of a

@@ -35,7 +35,7 @@ pub use error::ConfigError;
 pub use hadoop_keys::{HadoopKey, Handling, IneffectiveSetting, Program, hadoop_keys};
 pub use key::{ConfigKey, Key, KeyInfo, OptionalKey};
 pub use namenodes::{DEFAULT_RPC_PORT, NamenodeAddress, Nameservice, ServedNamenodes};
-pub use parse::{Engine, HostPort, StorageDirectory};
+pub use parse::{CollectorUrl, Engine, HostPort, StorageDirectory};
 pub use proxy_users::ProxyUsers;
 pub use reconfiguration::{ChangedKey, Reconfiguration, ReconfigurationError, ReconfigurationTask};
 pub use unknown::suggestion;

@@ -74,6 +74,34 @@ pub fn float(value: &str) -> Result<f64, String> {
     }
 }
 
+/// Address of a collector of traces: OTLP over HTTP, without TLS.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CollectorUrl {
+    pub host: String,
+    pub port: u16,
+    /// Path before `/v1/traces`, without a slash at its end; empty for most collectors.
+    pub base: String,
+}
+
+/// Port of OTLP over HTTP.
+const OTLP_PORT: u16 = 4318;
+
+/// Parses `http://host`, `http://host:port` or `http://host:port/base`.
+pub fn collector_url(value: &str) -> Result<CollectorUrl, String> {
+    let wanted = "wanted http://host:port of a collector that takes OTLP over HTTP; https is not supported";
+    let rest = value.strip_prefix("http://").ok_or(wanted)?;
+    let (authority, base) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let base = base.trim_end_matches('/');
+    let has_port = authority.rsplit(']').next().unwrap_or(authority).contains(':');
+    let authority = if has_port { authority.to_owned() } else { format!("{authority}:{OTLP_PORT}") };
+    let HostPort { host, port } = address(&authority).map_err(|_| wanted)?;
+    let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#@".contains(&byte));
+    if port == 0 || !is_plain(&host) || !is_plain(base) {
+        return Err(wanted.to_owned());
+    }
+    Ok(CollectorUrl { host, port, base: base.to_owned() })
+}
+
 /// Parses a number of bytes: a whole number with an optional binary suffix k, m, g, t, p, e in either case.
 pub fn bytes(value: &str) -> Result<u64, String> {
     let wrong = "wanted a number of bytes such as 65536, 64k, 128m, 1g";
@@ -384,6 +412,21 @@ mod tests {
         assert!(float("NaN").is_err());
         assert_eq!(boolean("TRUE"), Ok(true));
         assert!(boolean("yes").is_err());
+    }
+
+    #[test]
+    fn collectors() {
+        let url =
+            |host: &str, port, base: &str| Ok(CollectorUrl { host: host.to_owned(), port, base: base.to_owned() });
+        assert_eq!(collector_url("http://otel"), url("otel", 4318, ""));
+        assert_eq!(collector_url("http://otel:80/"), url("otel", 80, ""));
+        assert_eq!(collector_url("http://[::1]:80/a/b/"), url("::1", 80, "/a/b"));
+        assert_eq!(collector_url("http://[::1]"), url("::1", 4318, ""));
+        let wrong =
+            ["otel:4318", "https://otel", "http://", "http://otel:0", "http://otel:x", "http://a b", "http://a/?b"];
+        for wrong in wrong {
+            assert!(collector_url(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

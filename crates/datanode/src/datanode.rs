@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hearth_config::Reconfiguration;
 use hearth_protocol::rpc::RpcClient;
+use hearth_types::{Outlier, SlowDisk};
 use hearth_wire::data_transfer::OpCode;
 use hearth_wire::offer::Offer;
 use tokio::sync::Semaphore;
@@ -20,6 +21,7 @@ use crate::lifecycle::Lifecycle;
 use crate::locked_memory::LockedMemory;
 use crate::one_sided::OneSidedAccess;
 use crate::options::DatanodeOptions;
+use crate::outliers::SlowDisks;
 use crate::replica_service::ReplicaService;
 use crate::slots::Slots;
 use crate::streams::Streams;
@@ -49,11 +51,28 @@ pub struct Datanode {
     pub(crate) move_permits: Arc<Semaphore>,
     pub(crate) rpc: RpcClient,
     pub(crate) services: BlockPoolServices,
+    pub(crate) slow_disks: SlowDisks,
     /// Keys that can change at run time; see [`Datanode::reconfigure`].
     pub(crate) reconfiguration: Reconfiguration,
 }
 
 impl Datanode {
+    /// Returns the DataNodes that are much slower than others, as far as they are measured.
+    pub(crate) fn slow_peers(&self) -> Vec<Outlier> {
+        let peers = self.replicas.metrics.peers();
+        peers.map(|peers| peers.slow(&self.options.outliers, self.options.clock.monotonic())).unwrap_or_default()
+    }
+
+    /// Returns the disks of this DataNode that are much slower than its others, if they are measured. Asks the file
+    /// systems for their sizes, which may block.
+    pub(crate) fn slow_disks(&self) -> Vec<SlowDisk> {
+        let options = &self.options.outliers;
+        if !options.measures_disks {
+            return Vec::new();
+        }
+        self.slow_disks.of(&self.replicas.store.storages(), options, self.options.clock.monotonic())
+    }
+
     /// Returns the addresses and ports in use.
     pub fn addresses(&self) -> Addresses {
         self.endpoints.addresses()

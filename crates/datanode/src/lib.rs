@@ -47,6 +47,7 @@ mod one_sided;
 mod one_sided_server;
 mod ops;
 mod options;
+mod outliers;
 mod peer_offers;
 mod pool;
 mod read_ahead;
@@ -76,6 +77,7 @@ pub use error::Error;
 pub use options::{
     DatanodeOptions, OneSidedOptions, RpcOptions, StreamOptions, TimingOptions, TransferOptions, available_memory,
 };
+pub use outliers::OutlierOptions;
 pub use start::{EndReason, Handle};
 
 /// Empties the memory tier that a killed DataNode left behind: writes every replica to disk and verifies it. After that

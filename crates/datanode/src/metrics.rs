@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use hearth_types::{Clock, Histogram, HistogramSnapshot};
 
+use crate::outliers::PeerLatencies;
+
 /// Counters shared by all connections.
 pub struct Metrics {
     clock: Arc<dyn Clock>,
@@ -27,6 +29,8 @@ pub struct Metrics {
     last_client_activity: AtomicU64,
     copy_pause_nanos: AtomicU64,
     streams: StreamTotals,
+    /// `None`: other DataNodes are not measured.
+    peers: Option<PeerLatencies>,
 }
 
 /// How bytes leave this DataNode. Readers that map a replica's memory, or read it by RDMA, need no DataNode for that and
@@ -116,8 +120,12 @@ pub struct PathFigures {
 pub struct Totals {
     pub reads: u64,
     pub read_bytes: u64,
+    /// Sum of the times of these reads.
+    pub read_time: Duration,
     pub writes: u64,
     pub written_bytes: u64,
+    /// Sum of the times of these replicas, from set-up to end.
+    pub write_time: Duration,
 }
 
 impl PathFigures {
@@ -193,7 +201,13 @@ impl Metrics {
             last_client_activity: AtomicU64::default(),
             copy_pause_nanos: AtomicU64::default(),
             streams: StreamTotals::default(),
+            peers: None,
         }
+    }
+
+    /// Returns these counters, with latencies of other DataNodes if `is_wanted`.
+    pub fn measuring_peers(self, is_wanted: bool) -> Self {
+        Self { peers: is_wanted.then(PeerLatencies::default), ..self }
     }
 
     fn gauge(&self, what: Gauge) -> &AtomicUsize {
@@ -324,6 +338,18 @@ impl Metrics {
         self.acknowledgements.observe(took);
     }
 
+    /// Records the part of that time that the next DataNode needed. `peer`: address of its web port.
+    pub fn record_peer(&self, peer: &str, took: Duration) {
+        if let Some(peers) = &self.peers {
+            peers.record(peer, took, self.clock.monotonic());
+        }
+    }
+
+    /// Returns the latencies of other DataNodes, if they are measured.
+    pub fn peers(&self) -> Option<&PeerLatencies> {
+        self.peers.as_ref()
+    }
+
     /// Returns the times of those acknowledgements.
     pub fn acknowledgements(&self) -> HistogramSnapshot {
         self.acknowledgements.snapshot()
@@ -402,11 +428,13 @@ impl Metrics {
     /// Returns the numbers and bytes of all reads, and of all received replicas, since the start.
     pub fn totals(&self) -> Totals {
         let sum = |paths: &[PathFigures]| {
-            let number = paths.iter().map(|path| path.time.count()).sum();
-            (number, paths.iter().map(|path| path.bytes).sum())
+            let number: u64 = paths.iter().map(|path| path.time.count()).sum();
+            let bytes: u64 = paths.iter().map(|path| path.bytes).sum();
+            (number, bytes, paths.iter().map(|path| path.time.sum()).sum::<Duration>())
         };
-        let ((reads, read_bytes), (writes, written_bytes)) = (sum(&self.reads()), sum(&self.writes()));
-        Totals { reads, read_bytes, writes, written_bytes }
+        let (reads, read_bytes, read_time) = sum(&self.reads());
+        let (writes, written_bytes, write_time) = sum(&self.writes());
+        Totals { reads, read_bytes, read_time, writes, written_bytes, write_time }
     }
 
     /// Returns the received replicas since the start, by path.

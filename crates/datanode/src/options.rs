@@ -15,6 +15,7 @@ use hearth_web::webhdfs::Service;
 use hearth_wire::data_transfer::PACKET_BYTES_MAX;
 
 use crate::error::Error;
+use crate::outliers::OutlierOptions;
 
 /// Minimum data bytes of one packet of a read; `io.file.buffer.size` applies if it is larger. Four times what Java's
 /// DataNode sends: a quarter of the system calls, and the packet still fits a client's second-level cache for the CRCs.
@@ -67,6 +68,8 @@ pub struct DatanodeOptions {
     pub clock: Arc<dyn Clock>,
     /// Configuration that the options were read from; shown on `/conf`.
     pub configuration: Arc<Configuration>,
+    /// Search for slow DataNodes and disks.
+    pub outliers: OutlierOptions,
     /// WebHDFS service. It is a client, which this crate does not depend on. `None`: WebHDFS requests are refused.
     pub webhdfs: Option<Arc<dyn Service>>,
 }
@@ -277,6 +280,7 @@ impl DatanodeOptions {
             superuser_group: conf.get(keys::DFS_PERMISSIONS_SUPERUSERGROUP)?,
             user: user.to_owned(),
             clock,
+            outliers: OutlierOptions::read(conf)?,
             configuration,
             webhdfs: None,
         })

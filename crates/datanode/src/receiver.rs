@@ -36,7 +36,7 @@ use self::batch_store::BatchStore;
 pub use self::error::ReceiveError;
 use self::in_place::InPlaceProgress;
 use self::receive_loop::ReceiveLoop;
-use self::responder::{PacketResponder, ack};
+use self::responder::{AckMetrics, PacketResponder, ack};
 use self::upstream::Upstream;
 use self::writer_state::WriterState;
 use crate::forward::{Forwarder, Mirror};
@@ -75,6 +75,8 @@ pub struct Receiver<'a> {
     pub throttle: Option<&'a Throttle>,
     /// Metrics to update with each batch of packets if the sender is a client.
     pub client_metrics: Option<&'a Metrics>,
+    /// Address of the next DataNode's web port, by which its latencies are recorded.
+    pub next: Option<String>,
     /// Memory grants for a local writer.
     pub grants: Option<Grants>,
     /// Becomes true once this DataNode is about to restart; the sender is then notified out of band.
@@ -136,7 +138,8 @@ impl Receiver<'_> {
             in_place: InPlaceProgress::default(),
             disk_write: None,
         };
-        let (own, client_metrics) = (self.own_reply, self.client_metrics);
+        let own = self.own_reply;
+        let ack_metrics = self.client_metrics.map(|metrics| AckMetrics { metrics, next: self.next.as_deref() });
         let receiving = async {
             match (self.mirror, self.acknowledge) {
                 (None, Acknowledge::Packets) => {
@@ -152,7 +155,7 @@ impl Receiver<'_> {
                     let forward = Forwarder::new(&mirror);
                     let pipeline = PacketResponder::new(receive_loop.batch_store.block.clone());
                     let mut acks = Acks::Pipeline(&pipeline);
-                    let respond = pipeline.respond(mirror, &forward, &upstream, &acker, own, client_metrics);
+                    let respond = pipeline.respond(mirror, &forward, &upstream, &acker, own, ack_metrics);
                     async { tokio::try_join!(receive_loop.run(Some(&forward), &mut acks), respond) }.await
                 }
             }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use hearth_fabric::tcp::{Connection, Listener, PeerAddress};
 use hearth_fabric::{ConnectionPermit, local};
+use hearth_protocol::trace::{self, Span};
 use hearth_wire::data_transfer::{BlockOpResponse, OpCode, OpError as OperationError, Operation, Status};
 
 use crate::datanode::Datanode;
@@ -79,8 +80,8 @@ async fn serve(datanode: &Arc<Datanode>, connection: Connection, place: &Connect
     let mut is_first = true;
     loop {
         let wait = if is_first { options.read_timeout } else { options.keepalive };
-        let operation = match session.receive_operation(wait).await {
-            Ok(operation) => operation,
+        let (operation, sender) = match session.receive_operation(wait).await {
+            Ok(received) => received,
             // Normal end of a connection.
             Err(SessionError::Connection(_)) => return,
             Err(error) => {
@@ -94,8 +95,17 @@ async fn serve(datanode: &Arc<Datanode>, connection: Connection, place: &Connect
             place.mark_busy()
         }
         let op = operation.code();
+        // Ends with the operation.
+        let mut span = Span::server(sender, || format!("DataTransfer/{op:?}"));
+        if span.is_recording() {
+            span.set("client.address", session.connection.peer().to_string());
+        }
         let served = datanode.replicas.metrics.count_operation();
-        match dispatch(datanode, &mut session, operation).await {
+        let outcome = trace::within(span.context(), dispatch(datanode, &mut session, operation)).await;
+        if let Err(error) = &outcome {
+            span.fail(error);
+        }
+        match outcome {
             Ok(Continuation::KeepAlive) if !options.keepalive.is_zero() => {}
             Ok(Continuation::WatchSegment(segment)) => {
                 // Watching a segment is not an operation that a peer waits for.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use hearth_fabric::MessageMemory;
 use hearth_fabric::tcp::{self, Connection, PeerAddress, ReceiveBuffer};
 use hearth_protocol::data_transfer::receive_message;
+use hearth_protocol::trace::{self, SpanContext};
 use hearth_wire::data_transfer::{
     BlockOpResponse, Decoded, MessageError, OpError as OperationError, Operation, PACKET_BYTES_MAX, PipelineAck,
     RESPONSE_BYTES_MAX,
@@ -62,10 +63,14 @@ impl Session {
         Ok(Some(Self { connection: Arc::new(connection.moved_here()?), ..self }))
     }
 
-    /// Receives the next operation. `timeout` applies to its first byte and again to each further piece.
-    pub async fn receive_operation(&mut self, timeout: Duration) -> Result<Operation, SessionError> {
+    /// Receives the next operation, with the sender's span if its trace is sampled. `timeout` applies to its first byte
+    /// and again to each further piece.
+    pub async fn receive_operation(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<(Operation, Option<SpanContext>), SessionError> {
         let peer = self.connection.peer();
-        self.receive(Operation::decode, timeout, |source| SessionError::Operation { peer, source }).await
+        self.receive(Operation::decode_traced, timeout, |source| SessionError::Operation { peer, source }).await
     }
 
     pub async fn receive_answer(&mut self, timeout: Duration) -> Result<BlockOpResponse, SessionError> {
@@ -116,6 +121,11 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// Sends a request, with the span at hand if its trace is sampled.
+    pub async fn send_operation(&self, operation: &Operation) -> Result<(), SessionError> {
+        self.send(&operation.encode_traced(trace::current())).await
     }
 
     pub async fn send(&self, bytes: &[u8]) -> Result<(), SessionError> {

@@ -29,6 +29,7 @@ use crate::locked_memory::LockedMemory;
 use crate::metrics::Metrics;
 use crate::one_sided::OneSidedAccess;
 use crate::options::DatanodeOptions;
+use crate::outliers::SlowDisks;
 use crate::reconfiguration::reconfiguration;
 use crate::replica_service::ReplicaService;
 use crate::slots::Slots;
@@ -80,7 +81,8 @@ impl Datanode {
         }
         let locked_memory = LockedMemory::new(options.locked_memory, &store);
         let options = Arc::new(options);
-        let (metrics, lifecycle) = (Arc::new(Metrics::new(options.clock.clone())), Arc::new(Lifecycle::new()));
+        let metrics = Metrics::new(options.clock.clone()).measuring_peers(options.outliers.measures_peers);
+        let (metrics, lifecycle) = (Arc::new(metrics), Arc::new(Lifecycle::new()));
         let forwarding = Arc::new(Forwarding::new(one_sided.as_ref().map(|one_sided| one_sided.forwarding.clone())));
         let advertiser = one_sided.as_ref().map(|one_sided| one_sided.advertiser.clone());
         let streams = Streams::new(options.streams, metrics.clone(), forwarding.clone());
@@ -99,6 +101,7 @@ impl Datanode {
             move_permits: Arc::new(Semaphore::new(options.balance_moves_max)),
             rpc,
             services: BlockPoolServices::default(),
+            slow_disks: SlowDisks::default(),
             reconfiguration: reconfiguration(&options.configuration),
             options,
         });

@@ -128,7 +128,7 @@ pub async fn run(
     let is_client = !client_name.is_empty();
     let request =
         WriteBlock { client_name, targets, stage, ..downstream::write_request(pool, &block, &target, token, checksum) };
-    session.send(&Operation::WriteBlock(Box::new(request)).encode()).await?;
+    session.send_operation(&Operation::WriteBlock(Box::new(request))).await?;
 
     let range = ByteRange::new(0, block.length().min(reader.length()))
         .ok_or(TransferError::OutOfRange)?

@@ -10,9 +10,13 @@ mod status;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
+use hearth_config::Program;
 use hearth_protocol::rpc::RpcMetrics;
 pub use hearth_web::WebServer;
-use hearth_web::{Bean, BoundSite, ConfEntry, Page, Protection, Query, Server, Site, process_beans, rpc_beans, size};
+use hearth_web::{
+    Bean, BoundSite, ConfEntry, Page, Protection, Query, Server, Site, configuration_findings, process_beans,
+    rpc_beans, size,
+};
 
 use crate::datanode::Datanode;
 use crate::error::Error;
@@ -50,6 +54,7 @@ fn with_interface(site: Site, datanode: &Arc<Datanode>, protection: &Protection)
     let status = interface::StatusPage::new(Arc::downgrade(datanode));
     let replicas = interface::ReplicaPage::new(Arc::downgrade(datanode));
     let history = sampler::history();
+    let findings = configuration_findings(&datanode.options.configuration, Program::Datanode);
     tokio::spawn(sampler::run(Arc::downgrade(datanode), history.clone()));
     site.interface(Server::Datanode)
         .data("/ui/session", move |_, _| {
@@ -60,6 +65,10 @@ fn with_interface(site: Site, datanode: &Arc<Datanode>, protection: &Protection)
         .data("/ui/history", move |_, _| {
             let history = history.clone();
             async move { Ok(history.json()) }
+        })
+        .data("/ui/findings", move |_, _| {
+            let findings = findings.clone();
+            async move { Ok(findings) }
         })
         // The NameNode's pages show these figures.
         .public_data("/ui/status", move |_, _| status.clone().answer())

@@ -38,8 +38,11 @@ fn of_state(namenode: &Namenode, rpc: SocketAddr, started_ms: u64) -> (Vec<Bean>
     let directory_bytes = bytes_in(&namenode.store.directory().path().join("current"));
     let threads = threads();
     let syncs = namenode.store.journal_figures().syncs;
+    let monotonic = namenode.clock.monotonic();
+    let top_users = namenode.top_users.json(monotonic);
     let state = namenode.read();
-    let view = View { figures: state.blocks.cluster_statistics(namenode.now()), state: &state, started_ms, syncs };
+    let figures = state.blocks.cluster_statistics(namenode.now());
+    let view = View { figures, state: &state, started_ms, syncs, top_users };
     let startup = state.blocks.startup_safe_mode(namenode.now());
     let safe_mode = state.blocks.in_safe_mode();
     let tip = if safe_mode { state.blocks.safe_mode_tip(namenode.now()) } else { String::new() };
@@ -56,8 +59,8 @@ fn of_state(namenode: &Namenode, rpc: SocketAddr, started_ms: u64) -> (Vec<Bean>
             .with("SecurityEnabled", false)
             .with("LastHATransitionTime", 0)
             .with("BytesWithFutureGenerationStamps", view.figures.bytes_in_future)
-            .with("SlowPeersReport", Value::Null)
-            .with("SlowDisksReport", Value::Null),
+            .with("SlowPeersReport", namenode.slow_nodes.peers_json(monotonic))
+            .with("SlowDisksReport", namenode.slow_nodes.disks_json(monotonic)),
         view.info(&Identity { namenode, directory, directory_bytes, threads }, tip, now_ms),
         view.block_stats(),
         snapshot_info(&state.namespace),
@@ -80,6 +83,8 @@ struct View<'a> {
     started_ms: u64,
     /// Syncs of the journal.
     syncs: HistogramSnapshot,
+    /// Windows of recent calls by user.
+    top_users: Vec<Value>,
 }
 
 impl View<'_> {
@@ -182,9 +187,7 @@ impl View<'_> {
 
     fn name_system_state(&self, safe_mode: bool, now_ms: u64) -> Bean {
         let (snapshots, snapshottable) = self.state.namespace.snapshot_counts();
-        let windows: Vec<Value> =
-            [60_000, 300_000, 1_500_000].map(|length| json!({"ops": [], "windowLenMs": length})).into();
-        let top = json!({"timestamp": crate::date::iso_time(now_ms), "windows": windows}).to_string();
+        let top = json!({"timestamp": crate::date::iso_time(now_ms), "windows": self.top_users}).to_string();
         self.common(Bean::new("Hadoop:service=NameNode,name=FSNamesystemState"))
             .with(
                 "SnapshotStats",

@@ -32,9 +32,11 @@ pub mod retries;
 mod round_robin;
 pub mod service;
 pub mod settings;
+pub mod slow_nodes;
 pub mod start;
 pub mod state;
 pub mod store;
+pub mod top_users;
 pub mod trash;
 mod web;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use hearth_protocol::rpc::RpcMetrics;
-use hearth_types::RpcFigures;
+use hearth_protocol::rpc::{OTHER_METHODS, RpcMetrics};
+use hearth_types::{HistogramSnapshot, RpcFigures};
 use hearth_web::{Metric, rpc_metrics};
 
 use crate::blocks::ClusterStatistics;
@@ -23,6 +23,16 @@ impl CallMetrics {
         self.ports.iter().map(|(port, metrics)| metrics.figures(*port)).collect()
     }
 
+    /// Returns the queue times and the processing times of the calls of Hadoop's protocols, over all RPC ports. Calls of
+    /// other methods, such as those in which DataNodes wait for work, are left out.
+    pub fn times(&self) -> (HistogramSnapshot, HistogramSnapshot) {
+        let ports = self.of_ports();
+        let known = ports.iter().flat_map(|port| &port.methods).filter(|method| method.name != OTHER_METHODS);
+        known.fold(Default::default(), |(queue, processing): (HistogramSnapshot, HistogramSnapshot), method| {
+            (queue.plus(&method.queue), processing.plus(&method.processing))
+        })
+    }
+
     /// Returns the figures of WebHDFS, which have no RPC port.
     pub fn of_webhdfs(&self) -> RpcFigures {
         self.webhdfs.figures(0)
@@ -33,7 +43,18 @@ impl CallMetrics {
 pub fn metrics(namenode: &Namenode, calls: &CallMetrics) -> Vec<Metric> {
     let mut metrics = of_state(namenode);
     let journal = namenode.store.journal_figures();
+    let slow = namenode.slow_nodes.counts(namenode.clock.monotonic());
     metrics.extend([
+        Metric::gauge(
+            "hearth_namenode_slow_datanodes",
+            "DataNodes that others report as much slower than the rest; 0 if dfs.datanode.peer.stats.enabled is false",
+            slow.datanodes,
+        ),
+        Metric::gauge(
+            "hearth_namenode_slow_disks",
+            "Storage directories that DataNodes report as much slower than their others; 0 if they are not measured",
+            slow.disks,
+        ),
         Metric::seconds(
             "hearth_namenode_load_time_seconds",
             "Time that the last start took to read the namespace from the disk",

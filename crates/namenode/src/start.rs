@@ -30,8 +30,10 @@ use crate::reconfiguration::reconfiguration;
 use crate::retries::{RETRIES_MAX, StoredRetries, retry_call};
 use crate::service::{NamenodeService, Webhdfs, to_remote};
 use crate::settings::{Settings, store_directory};
+use crate::slow_nodes::SlowNodes;
 use crate::state::{Namenode, State};
 use crate::store::{Directory, Loaded, RecoveryReport, Store, StoreError, StoreFailed, format, recover};
+use crate::top_users::TopUsers;
 use crate::trash::{self, TrashSettings};
 use crate::{memory, monitors, parallel, web};
 
@@ -167,6 +169,8 @@ impl Namenode {
             reconfiguration: reconfiguration(conf),
             load_time,
             images: Exports::new(BackupSettings::read(conf)?.map(|settings| settings.directory)),
+            top_users: TopUsers::new(conf.get(keys::DFS_NAMENODE_TOP_ENABLED)?),
+            slow_nodes: SlowNodes::read(conf)?,
         });
         let datanodes = DatanodeService::new(
             namenode.clone(),
@@ -215,10 +219,10 @@ impl Namenode {
         let calls = CallMetrics { ports, webhdfs: webhdfs.metrics().clone() };
         let history = web::sampler::history();
         let webhdfs = Arc::new(webhdfs);
-        let site = web::site(namenode.clone(), rpc.address(), calls, webhdfs, conf, loading, history.clone())?;
+        let site = web::site(namenode.clone(), rpc.address(), calls.clone(), webhdfs, conf, loading, history.clone())?;
         let web = site.serve(&http_address).await?;
         let mut tasks = vec![
-            tokio::spawn(web::sampler::run(namenode.clone(), history)),
+            tokio::spawn(web::sampler::run(namenode.clone(), calls, history)),
             tokio::spawn(run_block_monitor(namenode.clone(), tokens)),
             tokio::spawn(monitors::run_lease_monitor(namenode.clone())),
             tokio::spawn(monitors::run_disk_monitor(namenode.clone())),

@@ -23,7 +23,9 @@ use crate::namespace::{Caller, InodeId, Namespace};
 use crate::proxy_users::Impersonation;
 use crate::retries::StoredRetries;
 use crate::settings::Settings;
+use crate::slow_nodes::SlowNodes;
 use crate::store::Store;
+use crate::top_users::TopUsers;
 
 /// State protected by the lock. Everything in it is a pure in-memory state machine: time comes in as an argument,
 /// nothing waits, nothing does I/O.
@@ -59,6 +61,10 @@ pub struct Namenode {
     pub load_time: Duration,
     /// Writes images of the namespace.
     pub images: Exports,
+    /// Counts the recent calls of each user.
+    pub top_users: TopUsers,
+    /// DataNodes and disks that are reported as slow.
+    pub slow_nodes: SlowNodes,
 }
 
 /// One call, from an operation's view.

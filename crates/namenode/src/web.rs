@@ -7,9 +7,9 @@ pub mod sampler;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use hearth_config::{ConfigError, Configuration};
+use hearth_config::{ConfigError, Configuration, Program};
 use hearth_web::axum::http::HeaderMap;
-use hearth_web::{ConfEntry, History, Page, Protection, Query, Server, Site, size};
+use hearth_web::{ConfEntry, History, Page, Protection, Query, Server, Site, configuration_findings, size};
 
 use crate::blocks::{DatanodeFilter, DatanodeReport};
 use crate::fsck::{FsckRequest, fsck};
@@ -54,7 +54,12 @@ pub fn site(
     })
     .file("/imagetransfer", move |query| image_transfer(copied.clone(), query))
     .webhdfs(webhdfs);
+    let findings = configuration_findings(conf, Program::Namenode);
     let site = with_interface(site, &shared, rpc, started_ms, &protection, history);
+    let site = site.data("/ui/findings", move |_, _| {
+        let findings = findings.clone();
+        async move { Ok(findings) }
+    });
     Ok(with_probes(site, &shared, loading).protection(protection))
 }
 
@@ -68,8 +73,8 @@ fn with_interface(
     history: Arc<History>,
 ) -> Site {
     let protection = Arc::new(protection.clone());
-    let [for_session, for_overview, for_datanodes, for_problems, for_open_files, for_log] =
-        [(); 6].map(|()| namenode.clone());
+    let [for_session, for_overview, for_datanodes, for_problems, for_open_files, for_users, for_log] =
+        [(); 7].map(|()| namenode.clone());
     site.interface(Server::Namenode)
         .data("/ui/session", move |query: Query, peer: IpAddr| {
             interface::session(for_session.clone(), protection.clone(), query, peer)
@@ -85,6 +90,10 @@ fn with_interface(
         .data("/ui/problems", move |query: Query, peer: IpAddr| interface::problems(for_problems.clone(), query, peer))
         .data("/ui/open-files", move |query: Query, peer: IpAddr| {
             interface::open_files(for_open_files.clone(), query, peer)
+        })
+        .data("/ui/users", move |_, _| {
+            let namenode = for_users.clone();
+            async move { Ok(interface::users(&namenode)) }
         })
         .data("/ui/log", move |query: Query, peer: IpAddr| interface::log(for_log.clone(), query, peer))
         .data("/ui/history", move |_, _| {

@@ -645,6 +645,45 @@ async fn interface_shows_the_cluster() {
     })
     .await;
     assert!(history["series"]["files"][0].is_number(), "{history}");
+    let series = |name: &str| history["series"][name].as_array().map(Vec::len);
+    assert_eq!((series("rpcProcessingNanos"), series("journalSyncNanos")), (series("files"), series("files")));
+
+    // Users are told apart by their calls.
+    assert!(http(&n, "/webhdfs/v1/?op=LISTSTATUS&user.name=bob").await.starts_with("HTTP/1.0 200 "));
+    let users = data(&n, "/ui/users").await;
+    let operations = users["windows"][0]["ops"].as_array().unwrap().clone();
+    assert_eq!(operations[0]["opType"], "*");
+    let listed = operations.iter().find(|operation| operation["opType"] == "getListing").unwrap();
+    assert_eq!(listed["topUsers"][0], serde_json::json!({ "user": "bob", "count": 1 }));
+}
+
+#[tokio::test]
+async fn slow_datanodes_and_disks_are_shown() {
+    let n = TestNamenode::start().await;
+    let problems = data(&n, "/ui/problems").await;
+    assert!(problems["slow"]["datanodes"].is_null() && problems["slow"]["disks"].is_null(), "{problems}");
+
+    let measuring = configuration()
+        .with("dfs.datanode.peer.stats.enabled", "true")
+        .with("dfs.datanode.fileio.profiling.sampling.percentage", "1");
+    let n = TestNamenode::start_with(measuring, Arc::new(SystemClock::new())).await;
+    let datanodes = [TestDatanode::join(&n, 1).await, TestDatanode::join(&n, 2).await];
+    assert_eq!(data(&n, "/ui/problems").await["slow"], serde_json::json!({ "datanodes": [], "disks": [] }));
+    let slow = data(&n, "/ui/datanodes?find=dn2").await["datanodes"][0]["web"].as_str().unwrap().to_owned();
+    let slow = slow.strip_prefix("http://").unwrap();
+    datanodes[0].heartbeat_with_slow(&n, slow, "/data/1").await;
+    let shown = data(&n, "/ui/problems").await["slow"].clone();
+    assert_eq!(shown["datanodes"][0]["SlowNode"], slow);
+    assert_eq!(shown["datanodes"][0]["SlowPeerLatencyWithReportingNodes"][0]["ReportedLatency"], 90.0);
+    assert_eq!(shown["disks"][0]["Latencies"], serde_json::json!({ "WRITE": 70.0 }));
+    let overview = data(&n, "/ui/overview").await;
+    assert_eq!(overview["slow"], serde_json::json!({ "datanodes": 1, "disks": 1 }));
+    let beans = http(&n, "/jmx?qry=Hadoop:service=NameNode,name=NameNodeStatus").await;
+    assert!(beans.contains("SlowPeerLatencyWithReportingNodes") && beans.contains(":/data/1"), "{beans}");
+    let metrics = http(&n, "/metrics").await;
+    for line in ["hearth_namenode_slow_datanodes 1", "hearth_namenode_slow_disks 1"] {
+        assert!(metrics.lines().any(|found| found == line), "{line} in {metrics}");
+    }
 }
 
 #[tokio::test]

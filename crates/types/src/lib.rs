@@ -12,6 +12,7 @@ mod datanode;
 mod file;
 mod histogram;
 mod located;
+mod outliers;
 mod range;
 mod remote_slice;
 mod system_error;
@@ -34,6 +35,7 @@ pub use file::{
 };
 pub use histogram::{Histogram, HistogramSnapshot, RpcFigures, RpcMethodFigures};
 pub use located::{LocatedAdvertisement, LocatedBlock, LocatedBlocks};
+pub use outliers::{Outlier, SlowDisk, find_outliers};
 pub use range::ByteRange;
 pub use remote_slice::RemoteSlice;
 pub use system_error::suggested_fix;

@@ -8,6 +8,17 @@ const LEFT = 4;
 const BOTTOM = 18;
 const TOP = 16;
 
+/// Returns the mean times in milliseconds at each time of `history`, from the sums in nanoseconds and the numbers of two series.
+export function meanTimes(history, sums, counts) {
+  return (history.series[sums] ?? []).map((nanos, place) => {
+    const number = history.series[counts]?.[place];
+    return Number.isFinite(nanos) && number > 0 ? nanos / number / 1e6 : null;
+  });
+}
+
+/// Returns the last value of a list that is a number.
+export const latest = (list) => list?.findLast((value) => Number.isFinite(value)) ?? NaN;
+
 /// Returns the largest number among the values, at least `least`.
 function largest(lists, least) {
   return lists.flat().reduce((most, value) => (value > most ? value : most), least);

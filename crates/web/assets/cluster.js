@@ -1,10 +1,10 @@
 // The NameNode's pages about the cluster: overview, DataNodes, problems, open files, snapshots, startup.
 
 import {
-  ask, address, bytes, bytesPerSecond, call, callOther, card, count, data, duration, el, encodePath, facts, failure, meter,
+  ask, bytes, bytesPerSecond, call, callOther, card, count, data, duration, el, encodePath, facts, failure, meter,
   milliseconds, notice, percent, perSecond, plural, reload, shared, state, table, tableRow, time, webhdfs,
 } from "/ui/common.js";
-import { chart } from "/ui/chart.js";
+import { chart, latest, meanTimes } from "/ui/chart.js";
 
 /// Number of DataNodes asked at the same time.
 const ASKED_AT_ONCE = 6;
@@ -48,23 +48,13 @@ function sum(known, figure) {
   return values.length > 0 ? values.reduce((all, value) => all + value, 0) : NaN;
 }
 
-/// Calls and their times, from the bean of the RPC port.
-async function rpcActivity() {
-  const answer = await call(address("/jmx", { qry: "Hadoop:service=NameNode,name=RpcActivityForPort*" })).catch(() => null);
-  return answer?.beans?.[0] ?? null;
-}
-
 export async function overview(_, view) {
   const known = new Map();
-  let before = null;
   const refresh = async () => {
-    const [now, history, rpc, nodes] = await Promise.all([
-      data("/ui/overview"), data("/ui/history"), rpcActivity(), data("/ui/datanodes", { state: "live", limit: ASKED_MAX }),
+    const [now, history, nodes] = await Promise.all([
+      data("/ui/overview"), data("/ui/history"), data("/ui/datanodes", { state: "live", limit: ASKED_MAX }),
     ]);
-    const calls = rpc?.RpcProcessingTimeNumOps;
-    const rate = before && Number.isFinite(calls) ? (calls - before.calls) / ((now.nowMs - before.nowMs) / 1000) : NaN;
-    before = { calls, nowMs: now.nowMs };
-    const draw = () => view.show(overviewParts(now, history, { rpc, rate }, nodes, known));
+    const draw = () => view.show(overviewParts(now, history, nodes, known));
     if (known.size === 0) draw();
     await askDatanodes(nodes.datanodes, known);
     draw();
@@ -73,18 +63,28 @@ export async function overview(_, view) {
   view.every(10, refresh);
 }
 
-function overviewParts(now, history, calls, nodes, known) {
+function overviewParts(now, history, nodes, known) {
   const { capacity, redundancy, datanodes, cache, safeMode } = now;
   const answered = [...known.values()].filter(Boolean).length;
   const memory = { used: sum(known, (node) => node.memory.used), limit: sum(known, (node) => node.memory.limit) };
+  const times = {
+    times: history.times,
+    series: {
+      processing: meanTimes(history, "rpcProcessingNanos", "rpcCalls"),
+      queue: meanTimes(history, "rpcQueueNanos", "rpcCalls"),
+      sync: meanTimes(history, "journalSyncNanos", "journalSyncs"),
+    },
+  };
   const charts = [
     chart("Calls per second", history, [{ name: "rpcCalls", label: "calls" }], perSecond),
+    chart("Time of a call", times, [{ name: "processing", label: "processing" }, { name: "queue", label: "waiting" }], milliseconds),
+    chart("Time of a journal sync", times, [{ name: "sync", label: "sync" }], milliseconds),
     chart("Capacity used", history, [{ name: "used", label: "used" }], bytes),
     chart("Files and blocks", history, [{ name: "files", label: "files" }, { name: "blocks", label: "blocks" }], count),
     chart("Blocks to repair", history, [{ name: "lowRedundancy", label: "too few replicas" }, { name: "missing", label: "missing" }], count),
     chart("Open files and writers", history, [{ name: "openFiles", label: "files" }, { name: "writers", label: "writers" }], count),
     chart("Operations of DataNodes", history, [{ name: "load", label: "running" }], count),
-  ].filter((one, place) => place > 0 || (history.series.rpcCalls ?? []).some((value) => value !== null));
+  ];
   return [
     el("h1", {}, "Overview"),
     safeMode.on && notice("", state("warning", "Safe mode is on. "), safeMode.tip),
@@ -92,6 +92,8 @@ function overviewParts(now, history, calls, nodes, known) {
       el("a", { href: "#problems" }, "Which files")),
     datanodes.dead > 0 && notice("", state("warning", `${plural(datanodes.dead, "DataNode")} ${datanodes.dead === 1 ? "is" : "are"} dead. `),
       el("a", { href: "#datanodes/dead" }, "Which, and since when")),
+    now.slow.datanodes + now.slow.disks > 0 && notice("", state("warning", `${plural(now.slow.datanodes, "slow DataNode")} and ${plural(now.slow.disks, "slow disk")}. `),
+      el("a", { href: "#problems" }, "Which")),
     el("div", { class: "cards" },
       card("State", safeMode.on ? state("warning", "safe mode") : state("good", now.state),
         el("p", {}, `up for ${duration((now.nowMs - now.startedMs) / 1000)}`),
@@ -105,8 +107,11 @@ function overviewParts(now, history, calls, nodes, known) {
         el("p", {}, `of ${bytes(cache.capacity)} that DataNodes may lock`)),
       card("Throughput now", `${bytesPerSecond(sum(known, (node) => node.readPerSecond))} read`,
         el("p", {}, `${bytesPerSecond(sum(known, (node) => node.writtenPerSecond))} written, by DataNodes' sockets and streams`)),
-      calls.rpc && card("Calls now", perSecond(calls.rate),
-        el("p", {}, `processing ${milliseconds(calls.rpc.RpcProcessingTimeAvgTime)}, queue ${milliseconds(calls.rpc.RpcQueueTimeAvgTime)} on average`)),
+      card("Calls now", perSecond(latest(history.series.rpcCalls)),
+        el("p", {}, `processing ${milliseconds(latest(times.series.processing))}, waiting ${milliseconds(latest(times.series.queue))} on average in 10 s. `,
+          el("a", { href: "#users" }, "Of which users"))),
+      card("Journal now", milliseconds(latest(times.series.sync)),
+        el("p", {}, "for a sync, which every change waits for")),
       card("Files", count(now.files), el("p", {}, `${now.directories === 1 ? "1 directory" : `${count(now.directories)} directories`}, ${plural(now.blocks, "block")}`)),
       card("Open for writing", count(now.openFiles), el("p", {}, `by ${plural(now.writers, "client")}. `, el("a", { href: "#open-files" }, "Which"))),
       card("Blocks to repair", count(redundancy.low + redundancy.missing),
@@ -197,7 +202,14 @@ function datanodeParts(answer, known, chosen, offset) {
       ],
     },
     { title: "State", cell: datanodeState },
-    { title: "Last contact", number: true, cell: (node) => (node.lastContactSeconds === null ? "never" : `${duration(node.lastContactSeconds)} ago`) },
+    {
+      title: "Last contact",
+      number: true,
+      cell: (node) => (node.lastContactSeconds === null ? "never" : [
+        `${duration(node.lastContactSeconds)} ago`,
+        node.state === "dead" && el("div", { class: "quiet" }, `since ${time(Date.now() - node.lastContactSeconds * 1000)}`),
+      ]),
+    },
     { title: "Used", number: true, cell: (node) => [bytes(node.used), meter(node.used, node.capacity), el("span", { class: "quiet" }, `of ${bytes(node.capacity)}`)] },
     { title: "Free", number: true, cell: (node) => bytes(node.remaining) },
     {
@@ -234,8 +246,41 @@ function volumeList(node) {
 
 // Problems.
 
+/// Number of samples from which the pace of repairs is estimated: five minutes.
+const PACE_SAMPLES = 30;
+
+/// Returns when the blocks with too few replicas will be repaired at the pace of the last minutes.
+function repairTime(history, left) {
+  const samples = history.times.map((at, place) => [at, history.series.lowRedundancy[place]]).filter(([, value]) => Number.isFinite(value)).slice(-PACE_SAMPLES);
+  if (samples.length < 2) return "The pace is not known yet.";
+  const [[begun, before], [ended, after]] = [samples[0], samples.at(-1)];
+  const minutes = duration((ended - begun) / 1000);
+  if (after >= before) return `In the last ${minutes} the number has not fallen.`;
+  return `At the pace of the last ${minutes} it takes ${duration((left * (ended - begun)) / 1000 / (before - after))} more.`;
+}
+
+/// Returns the tables of slow DataNodes and disks.
+function slowParts(slow) {
+  const ms = (value) => (Number.isFinite(value) ? milliseconds(value) : "–");
+  const off = (key) => `Not measured: ${key} is not set on the NameNode.`;
+  return [
+    table(`Slow DataNodes: ${count(slow.datanodes?.length ?? 0)}`, [
+      { title: "Web address", name: true, cell: (row) => row.SlowNode },
+      { title: "Reported by", cell: (row) => row.SlowPeerLatencyWithReportingNodes.map((report) => el("div", {}, report.ReportingNode)) },
+      { title: "Latency", number: true, cell: (row) => row.SlowPeerLatencyWithReportingNodes.map((report) => el("div", {}, ms(report.ReportedLatency))) },
+      { title: "Median of all", number: true, cell: (row) => row.SlowPeerLatencyWithReportingNodes.map((report) => el("div", {}, ms(report.MedianLatency))) },
+    ], slow.datanodes ?? [], slow.datanodes ? "None." : off("dfs.datanode.peer.stats.enabled")),
+    table(`Slow disks: ${count(slow.disks?.length ?? 0)}`, [
+      { title: "DataNode and directory", name: true, cell: (row) => row.SlowDiskID },
+      { title: "Sync", number: true, cell: (row) => ms(row.Latencies.METADATA) },
+      { title: "Read of 64 KiB", number: true, cell: (row) => ms(row.Latencies.READ) },
+      { title: "Write of 64 KiB", number: true, cell: (row) => ms(row.Latencies.WRITE) },
+    ], slow.disks ?? [], slow.disks ? "None." : off("dfs.datanode.fileio.profiling.sampling.percentage")),
+  ];
+}
+
 export async function problems(_, view) {
-  const answer = await data("/ui/problems");
+  const [answer, history] = await Promise.all([data("/ui/problems"), data("/ui/history")]);
   const columns = [
     { title: "File", name: true, cell: (row) => (row.path ? el("a", { href: fileLink(row.path) }, row.path) : "only in snapshots") },
     { title: "Block", cell: (row) => el("span", { class: "mono" }, row.block) },
@@ -252,7 +297,8 @@ export async function problems(_, view) {
     answer.safeMode && notice("", "Safe mode is on: blocks that DataNodes have not reported yet count as missing."),
     part("Blocks without a replica", answer.missing, "Start the DataNodes that hold them, or delete or restore the files."),
     part("Blocks with corrupt replicas", answer.corrupt, "They are copied from good replicas, if there are any."),
-    part("Blocks with too few replicas", answer.lowRedundancy, "They are being copied as DataNodes have room for it. The most urgent come first."),
+    part("Blocks with too few replicas", answer.lowRedundancy, `They are being copied as DataNodes have room for it. The most urgent come first. ${repairTime(history, answer.lowRedundancy.count)}`),
+    slowParts(answer.slow),
   );
 }
 
@@ -288,6 +334,30 @@ export async function openFiles(_, view) {
   view.show(el("h1", {}, "Open files and leases"),
     el("p", { class: "quiet" }, `A lease that is not renewed for ${duration(first.softLimitSeconds)} may be taken over, and after ${duration(first.hardLimitSeconds)} the NameNode closes the files.`),
     found, more);
+}
+
+// Users.
+
+/// Longest list of operations that is shown for a window.
+const OPERATIONS_SHOWN = 8;
+
+export async function users(_, view) {
+  const refresh = async () => {
+    const answer = await data("/ui/users");
+    const columns = [
+      { title: "Operation", name: true, cell: (row) => (row.opType === "*" ? "all operations" : row.opType) },
+      { title: "Calls", number: true, cell: (row) => count(row.totalCount) },
+      { title: "By user", cell: (row) => row.topUsers.map((user) => `${user.user} ${count(user.count)}`).join(", ") },
+    ];
+    view.show(
+      el("h1", {}, "Calls by user"),
+      el("p", { class: "quiet" }, "Calls of clients over RPC and WebHDFS. User names are not verified."),
+      answer.windows.map((window) => table(`Last ${plural(window.windowLenMs / 60000, "minute")}`, columns,
+        window.ops.slice(0, OPERATIONS_SHOWN), "No calls, or dfs.namenode.top.enabled is false.")),
+    );
+  };
+  await refresh();
+  view.every(10, refresh);
 }
 
 // Snapshots.

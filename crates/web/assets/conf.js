@@ -1,9 +1,9 @@
 // The page of a server's configuration.
 
-import { call, el, plural, table } from "/ui/common.js";
+import { call, el, notice, plural, state, table } from "/ui/common.js";
 
 export async function configuration(_, view) {
-  const { properties } = await call("/conf?format=json");
+  const [{ properties }, { findings }] = await Promise.all([call("/conf?format=json"), call("/ui/findings")]);
   const find = el("input", { type: "search", placeholder: "Part of a key or value", "aria-label": "Find keys" });
   const onlySet = el("input", { type: "checkbox", checked: true });
   const list = el("div", {});
@@ -21,6 +21,15 @@ export async function configuration(_, view) {
   };
   find.addEventListener("input", draw);
   onlySet.addEventListener("change", draw);
-  view.show(el("h1", {}, "Configuration"), el("div", { class: "row" }, find, el("label", { class: "inline" }, onlySet, "only keys that were set")), list);
+  const questions = findings.length > 0 && [
+    notice("", state("warning", `${plural(findings.length, "setting")} to look at: `), "unknown, misspelled or without effect."),
+    table("Settings to look at", [
+      { title: "Key", name: true, cell: (finding) => el("span", { class: "mono" }, finding.key) },
+      { title: "Value", cell: (finding) => el("span", { class: "mono anywhere" }, finding.value) },
+      { title: "Source", cell: (finding) => el("span", { class: "anywhere" }, finding.place) },
+      { title: "Problem", cell: (finding) => el("span", { class: "anywhere" }, finding.problem) },
+    ], findings, ""),
+  ];
+  view.show(el("h1", {}, "Configuration"), questions, el("div", { class: "row" }, find, el("label", { class: "inline" }, onlySet, "only keys that were set")), list);
   draw();
 }

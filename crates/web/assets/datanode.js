@@ -1,9 +1,9 @@
 // The DataNode's pages.
 
 import {
-  bytes, bytesPerSecond, call, card, count, duration, el, facts, meter, notice, perSecond, percent, shared, start, state, table,
+  bytes, bytesPerSecond, call, card, count, duration, el, facts, meter, milliseconds, notice, perSecond, percent, shared, start, state, table,
 } from "/ui/common.js";
-import { chart } from "/ui/chart.js";
+import { chart, latest, meanTimes } from "/ui/chart.js";
 import { configuration } from "/ui/conf.js";
 import { log } from "/ui/log.js";
 
@@ -21,6 +21,7 @@ async function overview(_, view) {
 function overviewParts(now, history) {
   const { memory, totals } = now;
   const last = (name) => history.series[name]?.at(-1) ?? NaN;
+  const times = { times: history.times, series: { read: meanTimes(history, "readNanos", "reads"), write: meanTimes(history, "writeNanos", "writes") } };
   return [
     el("h1", {}, `DataNode ${now.hostName}`),
     now.failedVolumes.length > 0 && notice("bad", state("bad", "Failed storage directories: "), now.failedVolumes.join(", ")),
@@ -31,13 +32,15 @@ function overviewParts(now, history) {
         el("p", {}, `${percent(memory.used, memory.limit)} of ${bytes(memory.limit)}`)),
       card("Replicas in memory", count(memory.replicas),
         el("p", {}, `of ${count(now.replicas)}; ${count(memory.pinnedReplicas)} pinned by readers, ${count(memory.shownReplicas)} shown to them`)),
+      card("Evictable", bytes(memory.evictableBytes),
+        el("p", {}, `${bytes(memory.pinnedBytes)} pinned by readers, ${bytes(memory.dirtyBytes)} not on disk, ${bytes(memory.lingering)} of deleted replicas still held`)),
       card("Not yet on disk", bytes(memory.dirtyBytes),
         el("p", {}, `${count(memory.dirtyReplicas)} replicas, the oldest for ${duration(memory.oldestDirtyMs / 1000)}`),
         memory.flushFailures > 0 && el("p", {}, state("bad", `${count(memory.flushFailures)} writes failed`))),
       card("Centralised cache", bytes(now.cache.used), meter(now.cache.used, now.cache.capacity),
         el("p", {}, `${count(now.cache.replicas)} replicas, of ${bytes(now.cache.capacity)}`)),
-      card("Reads now", bytesPerSecond(last("readBytes")), el("p", {}, `${perSecond(last("reads"))}; ${bytes(totals.readBytes)} since the start`)),
-      card("Writes now", bytesPerSecond(last("writtenBytes")), el("p", {}, `${perSecond(last("writes"))}; ${bytes(totals.writtenBytes)} since the start`)),
+      card("Reads now", bytesPerSecond(last("readBytes")), el("p", {}, `${perSecond(last("reads"))} of ${milliseconds(latest(times.series.read))}; ${bytes(totals.readBytes)} since the start`)),
+      card("Writes now", bytesPerSecond(last("writtenBytes")), el("p", {}, `${perSecond(last("writes"))} of ${milliseconds(latest(times.series.write))}; ${bytes(totals.writtenBytes)} since the start`)),
       card("Connections", count(now.connections), el("p", {}, `${count(now.operations)} operations and ${count(now.transfers)} copies running`)),
       card("Up for", duration(now.uptimeMs / 1000), el("p", { class: "quiet" }, `Hearth ${now.version}`)),
     ),
@@ -45,6 +48,7 @@ function overviewParts(now, history) {
     el("div", { class: "cards charts" },
       chart("Throughput", history, [{ name: "readBytes", label: "read" }, { name: "writtenBytes", label: "written" }], bytesPerSecond),
       chart("Operations per second", history, [{ name: "reads", label: "reads" }, { name: "writes", label: "writes" }], perSecond),
+      chart("Time of an operation", times, [{ name: "read", label: "read" }, { name: "write", label: "replica received" }], milliseconds),
       chart("Memory of replicas", history, [{ name: "memoryUsed", label: "used" }, { name: "dirtyBytes", label: "not on disk" }], bytes),
       chart("Evictions and reads back", history, [{ name: "evictions", label: "evictions" }, { name: "readBacks", label: "read back" }], perSecond),
       chart("Connections", history, [{ name: "connections", label: "open" }, { name: "operations", label: "operations" }], count)),
@@ -77,6 +81,8 @@ async function volumes(_, view) {
         { title: "Capacity", number: true, cell: (volume) => bytes(volume.capacity) },
         { title: "Reserved", number: true, cell: (volume) => bytes(volume.reserved) },
         { title: "Replicas", number: true, cell: (volume) => count(volume.replicas) },
+        { title: "Sync", number: true, cell: (volume) => milliseconds(volume.syncMs) },
+        { title: "Write of 64 KiB", number: true, cell: (volume) => milliseconds(volume.writeMs) },
         { title: "Storage", cell: (volume) => el("span", { class: "mono anywhere" }, volume.storage) },
       ], now.volumes, "No block pool is open yet: no NameNode has answered."),
     );

@@ -1,7 +1,7 @@
 // The NameNode's pages: which address shows which view.
 
 import { start, startSession } from "/ui/common.js";
-import { datanodes, openFiles, overview, problems, snapshots, startup } from "/ui/cluster.js";
+import { datanodes, openFiles, overview, problems, snapshots, startup, users } from "/ui/cluster.js";
 import { configuration } from "/ui/conf.js";
 import { files } from "/ui/files.js";
 import { log } from "/ui/log.js";
@@ -13,6 +13,7 @@ const VIEWS = {
   snapshots,
   "open-files": openFiles,
   problems,
+  users,
   startup,
   configuration,
   log,

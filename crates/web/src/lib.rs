@@ -18,11 +18,12 @@ mod process;
 mod protection;
 mod rpc;
 mod site;
+mod stacks;
 mod text_stream;
 pub mod webhdfs;
 
 pub use bounded::InFlight;
-pub use conf::ConfEntry;
+pub use conf::{ConfEntry, configuration_findings};
 pub use history::{History, Series, SeriesKind};
 pub use jmx::Bean;
 pub use log_tail::{LogWriter, log_lines};

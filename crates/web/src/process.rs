@@ -10,7 +10,7 @@ use crate::metrics::Metric;
 
 /// Unit of processor times and start times in /proc: the kernel's USER_HZ, which is 100 on every machine that Hearth
 /// supports. Source: proc_pid_stat(5).
-const TICKS_A_SECOND: u64 = 100;
+pub(crate) const TICKS_A_SECOND: u64 = 100;
 
 /// What distinguishes one build of the program from another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,6 +9,7 @@ mod block;
 mod datanode;
 mod file;
 mod located;
+mod slow;
 mod token;
 mod xattr;
 

@@ -9,6 +9,7 @@
 //! - [`rdma_control`]: control messages of one-sided connections;
 //! - [`offer`]: additional features of Hearth's DataNodes;
 //! - [`announcement`]: readable memory that they announce to Hearth's NameNode;
+//! - [`trace`]: contexts of traces, which calls and operations carry;
 //! - [`delimited`]: messages with a length prefix.
 
 pub mod announcement;
@@ -23,3 +24,4 @@ pub mod open_many;
 pub mod proto;
 pub mod rdma_control;
 pub mod rpc;
+pub mod trace;

@@ -25,8 +25,8 @@ pub use crate::proto::common::rpc_response_header_proto::RpcErrorCodeProto as Er
 pub use client_id::{ClientId, ClientIdError};
 pub use connection_header::{AuthProtocol, CONNECTION_HEADER_BYTES, ConnectionHeader, ConnectionHeaderError};
 pub use request::{
-    CallFrame, ConnectionContext, Request, RequestError, RequestErrorKind, decode_request, encode_call,
-    encode_call_after, encode_context, encode_ping, encode_sasl_request,
+    CallContext, CallFrame, ConnectionContext, Request, RequestError, RequestErrorKind, decode_request, encode_call,
+    encode_call_with, encode_context, encode_ping, encode_sasl_request,
 };
 pub use response::{
     Outcome, RemoteError, Response, ResponseError, decode_response, encode_error, encode_sasl_response, encode_success,

@@ -5,6 +5,7 @@ use hearth_wire::proto::common::RpcSaslProto;
 use hearth_wire::proto::common::rpc_sasl_proto::SaslState;
 use hearth_wire::proto::hdfs::VersionRequestProto;
 use hearth_wire::rpc::*;
+use hearth_wire::trace::SpanContext;
 use proptest::prelude::*;
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -82,6 +83,17 @@ fn errors_and_frame_limits() {
     assert_eq!(frame_length([0, 0, 1, 0], 256), Ok(256));
     assert_eq!(frame_length([0, 0, 1, 1], 256), Err(FrameTooLong { length: 257, limit: 256 }));
     assert!(frame_length([0xff; 4], FRAME_BYTES_MAX_DEFAULT).is_err());
+}
+
+#[test]
+fn calls_carry_the_callers_span() {
+    let trace = Some(SpanContext { trace_id: [1; 16], span_id: [2; 8] });
+    let context = CallContext { state_id: Some(7), trace };
+    let frame = encode_call_with(context, 3, CLIENT, 0, "p", "m", &VersionRequestProto {});
+    let Request::Call(call) = decode(&frame) else { panic!("not a call") };
+    assert_eq!((call.trace, call.state_id), (trace, Some(7)));
+    let plain = encode_call_with(CallContext::default(), 3, CLIENT, 0, "p", "m", &VersionRequestProto {});
+    assert_eq!(plain, encode_call(3, CLIENT, 0, "p", "m", &VersionRequestProto {}));
 }
 
 #[test]

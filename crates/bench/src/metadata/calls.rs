@@ -8,7 +8,7 @@ use hearth_wire::proto::hdfs::{
     GetFileInfoRequestProto, GetFileInfoResponseProto, MkdirsRequestProto, MkdirsResponseProto, RenameRequestProto,
     RenameResponseProto,
 };
-use hearth_wire::rpc::{ClientId, Outcome, decode_response, encode_call_after, protocols};
+use hearth_wire::rpc::{ClientId, Outcome, decode_response, encode_call, protocols};
 use prost::Message;
 
 /// Operations, in the order in which they are made. Each works on the result of the earlier ones.
@@ -144,5 +144,5 @@ pub fn success(answer: Bytes) -> Result<(i32, Bytes)> {
 }
 
 fn encode(client: ClientId, call_id: i32, method: &str, request: &impl Message) -> Bytes {
-    encode_call_after(None, call_id, client, 0, protocols::CLIENT, method, request)
+    encode_call(call_id, client, 0, protocols::CLIENT, method, request)
 }

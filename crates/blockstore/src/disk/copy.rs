@@ -245,6 +245,11 @@ impl StagedCopy {
         Ok(done)
     }
 
+    /// Returns the number of data bytes.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
     pub fn sync(&self) -> io::Result<()> {
         for file in [&self.data, &self.meta] {
             file.sync_data()?;

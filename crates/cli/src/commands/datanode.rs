@@ -28,6 +28,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     logging::use_format_of(&configuration);
     logging::start("info");
     configuration::check(&configuration, Program::Datanode)?;
+    hearth_client::trace::start(&configuration, "hearth-datanode", &configuration::host_name())?;
     let options = options(Arc::new(configuration), &configuration::user(), &configuration::host_name())?;
     if arguments.flush {
         return flush(options);

@@ -68,6 +68,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if !format && !recover {
         configuration::check(&configuration, Program::Namenode)?;
     }
+    hearth_client::trace::start(&configuration, "hearth-namenode", &configuration::host_name())?;
     let options = NamenodeOptions {
         configuration,
         user: configuration::user(),

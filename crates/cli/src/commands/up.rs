@@ -107,6 +107,7 @@ fn check_port(port: u16, option: &str) -> anyhow::Result<()> {
 /// Serves in this process until the user stops it.
 async fn serve(cluster: &LocalCluster, write_conf: Option<&Path>) -> anyhow::Result<ExitCode> {
     let (user, host_name) = (configuration::user(), configuration::host_name());
+    hearth_client::trace::start(&cluster.namenode(), "hearth", &host_name)?;
     let namenode = Namenode::start(NamenodeOptions {
         configuration: cluster.namenode(),
         user: user.clone(),

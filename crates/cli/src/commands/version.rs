@@ -5,13 +5,16 @@ use std::process::ExitCode;
 /// Compression formats that `hearth fs -text` reads.
 const CODECS: &str = "bzip2, deflate, gzip, lz4, snappy, zstd";
 
+/// What is built in only with the cargo feature of the same name.
+const TRACING: &str = if cfg!(feature = "opentelemetry") { ", OpenTelemetry" } else { "" };
+
 /// Returns the lines of `hearth version`, without the program's name.
 pub fn text() -> String {
     format!(
         "{} (Hadoop wire version 9, data transfer version 28)\n\
          commit:   {}\n\
          target:   {} ({})\n\
-         features: RDMA (loads libibverbs and librdmacm at run time), WebHDFS, mimalloc\n\
+         features: RDMA (loads libibverbs and librdmacm at run time), WebHDFS, mimalloc{TRACING}\n\
          codecs:   {CODECS}",
         env!("CARGO_PKG_VERSION"),
         env!("HEARTH_COMMIT"),
@@ -25,7 +28,11 @@ pub fn report_to_metrics() {
     hearth_web::set_build_info(hearth_web::BuildInfo {
         version: env!("CARGO_PKG_VERSION"),
         commit: env!("HEARTH_COMMIT"),
-        features: "rdma,webhdfs,mimalloc",
+        features: if cfg!(feature = "opentelemetry") {
+            "rdma,webhdfs,mimalloc,opentelemetry"
+        } else {
+            "rdma,webhdfs,mimalloc"
+        },
     });
 }
 

@@ -13,6 +13,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use hearth_fabric::stream;
 use hearth_fabric::tcp::Connection;
 use hearth_protocol::data_transfer::Timeouts;
+use hearth_protocol::trace;
 use hearth_types::{ByteRange, ExtendedBlock, Token};
 use hearth_wire::data_transfer::{
     Decoded, MessageError, Operation, RangeHead, RangePiece, RangeRefusal, RangeRequest, ReadMany, ReadManyTerms,
@@ -303,6 +304,7 @@ impl MultiplexedConnection {
             token: token.clone(),
             range,
             place: place.as_ref().map(ResponseBuffer::name),
+            trace: trace::current(),
         };
         message.encode_into(&mut state.unsent);
         let outstanding_then = self.outstanding.fetch_add(bytes as usize, Ordering::Relaxed) + bytes as usize;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hearth_protocol::trace::{self, Span};
 use hearth_types::{ByteRange, ChecksumError};
 
 use super::candidate::{Candidate, Checks};
@@ -20,6 +21,8 @@ pub(super) struct BlockStream {
     source: PathStream,
     /// The stream has delivered bytes.
     delivered: bool,
+    /// Ends with the stream.
+    _span: Span,
 }
 
 #[derive(Debug)]
@@ -38,24 +41,40 @@ impl BlockStream {
         range: ByteRange,
         checks: Checks,
     ) -> Result<Self, (Candidate, DatanodeError)> {
+        let mut span = Span::child("read block");
+        if span.is_recording() {
+            span.set("hdfs.block", candidate.block.block.to_string());
+            span.set("hdfs.datanode", candidate.datanode().id.transfer_address());
+            span.set("hearth.path", candidate.path.to_string());
+            span.set("hearth.offset", range.start());
+            span.set("hearth.bytes", range.length());
+        }
+        match trace::within(span.context(), Self::open_path(session, &candidate, range, checks)).await {
+            Ok(source) => Ok(Self { candidate, source, delivered: false, _span: span }),
+            Err(error) => {
+                span.fail(&error);
+                Err((candidate, error))
+            }
+        }
+    }
+
+    async fn open_path(
+        session: &Session,
+        candidate: &Candidate,
+        range: ByteRange,
+        checks: Checks,
+    ) -> Result<PathStream, DatanodeError> {
         let packets = || PacketStream::open(&session.datanodes, &candidate.block, candidate.datanode(), range, checks);
-        let opened = match candidate.path {
+        match candidate.path {
             DataPath::Packets if checks == Checks::None => packets().await.map(PathStream::Packets),
-            DataPath::Packets => match MultiplexedStream::open(&session.multiplexed, &candidate, range).await {
-                Ok(Some(stream)) => Ok(PathStream::Multiplexed(stream)),
-                Ok(None) => packets().await.map(PathStream::Packets),
-                Err(error) => Err(error),
+            DataPath::Packets => match MultiplexedStream::open(&session.multiplexed, candidate, range).await? {
+                Some(stream) => Ok(PathStream::Multiplexed(stream)),
+                None => packets().await.map(PathStream::Packets),
             },
-            DataPath::Local => {
-                LocalStream::open(&session.short_circuit, &candidate, range).await.map(PathStream::Local)
-            }
+            DataPath::Local => LocalStream::open(&session.short_circuit, candidate, range).await.map(PathStream::Local),
             DataPath::OneSided => {
-                OneSidedStream::open(&session.one_sided, &candidate, range).await.map(PathStream::OneSided)
+                OneSidedStream::open(&session.one_sided, candidate, range).await.map(PathStream::OneSided)
             }
-        };
-        match opened {
-            Ok(source) => Ok(Self { candidate, source, delivered: false }),
-            Err(error) => Err((candidate, error)),
         }
     }
 

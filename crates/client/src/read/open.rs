@@ -8,6 +8,7 @@ use futures_util::{StreamExt, stream};
 use hearth_types::{ByteRange, LocatedBlock, LocatedBlocks};
 use tokio::time::Instant;
 
+use super::candidate::Checks;
 use super::locate::Locations;
 use super::many::{CONCURRENT_READS, Collected, FileRange, read_ranges, visit_ranges};
 use super::{PositionedReader, Reader};
@@ -21,18 +22,13 @@ const OFFER_TIMEOUT: Duration = Duration::from_secs(2);
 impl FileSystem {
     /// Opens a file for reading.
     pub async fn open(&self, path: &str) -> Result<Reader, Error> {
-        let path = self.absolute(path)?;
-        let prefetch = self.session.options.read.prefetch_bytes;
-        let located = self.session.locate(&path, 0, prefetch).await?;
-        Reader::open(Arc::clone(&self.session), path, located).await
+        Reader::open_traced(&self.session, self.absolute(path)?, Checks::All).await
     }
 
     /// Opens a file for reading without verification. Reads return the bytes as the DataNodes stored them, even if they
     /// do not match their checksums. Such reads use TCP only.
     pub async fn open_unverified(&self, path: &str) -> Result<Reader, Error> {
-        let path = self.absolute(path)?;
-        let located = self.session.locate(&path, 0, self.session.options.read.prefetch_bytes).await?;
-        Reader::open_unverified(Arc::clone(&self.session), path, located).await
+        Reader::open_traced(&self.session, self.absolute(path)?, Checks::None).await
     }
 
     /// Opens a file for reading whose blocks the caller has located already, without a call to the namenode. For programs

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_protocol::data_transfer::TransferError;
+use hearth_protocol::trace::{self, Span};
 use hearth_types::{BlockId, ByteRange, DatanodeInfo, DatanodeUuid, LocatedBlock};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -35,6 +36,8 @@ pub(super) struct Replicas {
     /// Replicas with checksum errors, not yet reported; each datanode of a block is listed once.
     corrupt: Mutex<HashMap<BlockId, Vec<DatanodeInfo>>>,
     pub(super) counters: FileCounters,
+    /// Trace of the open file; empty if it is not sampled.
+    span: Span,
 }
 
 /// Memory that a read at a position fills.
@@ -88,7 +91,7 @@ impl Failures {
 }
 
 impl Replicas {
-    pub(super) fn new(session: Arc<Session>, locations: Locations, checks: Checks) -> Self {
+    pub(super) fn new(session: Arc<Session>, locations: Locations, checks: Checks, span: Span) -> Self {
         Self {
             session,
             locations,
@@ -97,11 +100,21 @@ impl Replicas {
             mapped_cache: MappedCache::default(),
             corrupt: Mutex::default(),
             counters: FileCounters::default(),
+            span,
         }
     }
 
     /// Opens a stream of the block at `position`, to its end, or of at most `length` bytes.
     pub(super) async fn open(
+        &self,
+        position: u64,
+        length: Option<u64>,
+        failures: &mut Failures,
+    ) -> Result<BlockStream, Error> {
+        trace::within(self.span.context(), self.open_any(position, length, failures)).await
+    }
+
+    async fn open_any(
         &self,
         position: u64,
         length: Option<u64>,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use hearth_fabric::local::{self, SharedWords};
 use hearth_fabric::stream::{Connection, ReceiveBuffer};
 use hearth_protocol::data_transfer::{MESSAGE_BUFFER_BYTES, Timeouts, TransferError, receive_message};
+use hearth_protocol::trace;
 use hearth_wire::data_transfer::{
     DatanodeDescription, Decoded, Describe, MessageError, Operation, RESPONSE_BYTES_MAX, ShmResponse, ShmSlot,
     ShortCircuitReleaseResponse, Status,
@@ -271,7 +272,7 @@ impl DomainSocket {
         operation: &Operation,
         decode: impl Fn(&[u8]) -> Result<Decoded<T>, MessageError>,
     ) -> Result<(T, DomainPeer), TransferError> {
-        let request = operation.encode();
+        let request = operation.encode_traced(trace::current());
         while let Some(mut domain_peer) = self.reuse().await {
             match domain_peer.ask(&request, &decode).await {
                 // The datanode may have closed the idle connection just now, which does not mean that the datanode

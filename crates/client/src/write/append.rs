@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hearth_protocol::trace::{self, Span};
 use hearth_types::{ExtendedBlock, FileKind, FileStatus, LocatedBlock};
 
 use super::{WriteStart, Writer, WrittenFile};
@@ -35,15 +36,18 @@ impl FileSystem {
     }
 
     async fn reopen(&self, path: String, new_block: bool) -> Result<AppendGuard, Error> {
+        let mut span = Span::root("append");
+        span.set("hdfs.file", path.as_str());
         let open = self.session.leases.open();
         let (namenode, client) = (&self.session.namenode, self.session.client_name());
-        let (block, status) = namenode.append(&path, client, new_block).await?;
+        let appending = trace::within(span.context(), namenode.append(&path, client, new_block)).await;
+        let (block, status) = appending.inspect_err(|error| span.fail(error))?;
         let inode = status.as_ref().map_or(0, |status| status.inode);
         // With a new block, the namenode does not reopen the last one.
         let last = block.as_ref().filter(|_| !new_block).map(|block| block.block.clone());
         match self.begin_append(&path, block, status, new_block).await {
             Ok((file, begin)) => {
-                let writer = Writer::start(Arc::clone(&self.session), file, begin, Some(open));
+                let writer = Writer::start(Arc::clone(&self.session), file, begin, Some(open), span);
                 let (session, runtime) = (Arc::clone(&self.session), tokio::runtime::Handle::current());
                 Ok(AppendGuard { writer: Some(writer), last, session, runtime })
             }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hearth_protocol::trace::{self, Span};
 use hearth_types::FsPermission;
 
 use super::{WriteStart, Writer, WrittenFile};
@@ -72,13 +73,16 @@ impl FileSystem {
             lazy_persist: options.lazy_persist,
             storage_policy: options.storage_policy.as_deref(),
         };
+        let mut span = Span::root("write");
+        span.set("hdfs.file", path.as_str());
         let open = self.session.leases.open();
-        let inode = match self.session.namenode.create(&create_request).await? {
+        let created = trace::within(span.context(), self.session.namenode.create(&create_request)).await;
+        let inode = match created.inspect_err(|error| span.fail(error))? {
             Some(status) => status.inode,
             // Only old servers omit the status. They take 0 to mean "by path".
             None => 0,
         };
         let file = WrittenFile::new(path, inode, self.session.client_name().to_owned(), replication, block_size);
-        Ok(Writer::start(Arc::clone(&self.session), file, WriteStart::default(), Some(open)))
+        Ok(Writer::start(Arc::clone(&self.session), file, WriteStart::default(), Some(open), span))
     }
 }

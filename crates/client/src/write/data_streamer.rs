@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hearth_protocol::trace::{self, Span};
 use hearth_types::{DatanodeInfo, ExtendedBlock, LocatedBlock};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -100,20 +101,34 @@ impl DataStreamer {
                 progress.granted_memory = GrantedMemory::Unknown;
                 progress.broken = false;
             });
-            let append = self.append.take();
-            self.appended = append.is_some();
-            let pipeline = match append {
-                Some(block) => self.continue_block(block, &mut unacknowledged).await?,
-                None => self.new_block(&mut unacknowledged).await?,
-            };
-            let Some(block) = self.write_block(pipeline, &mut unacknowledged, packets).await? else {
-                return Err(Failure::WriterClosed { path: self.file.path.clone() }.into());
-            };
+            let mut span = Span::child("write block");
+            let written = trace::within(span.context(), self.block(&mut unacknowledged, packets)).await;
+            let block = written.inspect_err(|error| span.fail(error))?;
+            if span.is_recording() {
+                span.set("hdfs.block", block.to_string());
+                span.set("hearth.bytes", block.length());
+            }
             last = Some(block.clone());
             self.progress.send_modify(|progress| progress.last = last.clone());
             self.previous = Some(block);
         }
         Ok(last)
+    }
+
+    /// Writes the next block, or the rest of the last one.
+    async fn block(
+        &mut self,
+        unacknowledged: &mut Unacknowledged,
+        packets: &mut mpsc::Receiver<Arc<Packet>>,
+    ) -> Result<ExtendedBlock, Error> {
+        let append = self.append.take();
+        self.appended = append.is_some();
+        let pipeline = match append {
+            Some(block) => self.continue_block(block, unacknowledged).await?,
+            None => self.new_block(unacknowledged).await?,
+        };
+        let written = self.write_block(pipeline, unacknowledged, packets).await?;
+        written.ok_or_else(|| Failure::WriterClosed { path: self.file.path.clone() }.into())
     }
 
     /// Sends the block's packets, over as many pipelines as necessary. This is the only retry loop of a block. Returns

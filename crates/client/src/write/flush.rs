@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hearth_protocol::trace::{self, SpanContext};
 use tokio::sync::watch;
 
 use super::progress::Progress;
@@ -41,6 +42,8 @@ pub struct PendingFlush {
     pub(super) persists: bool,
     /// The namenode is told the block's length in any case.
     pub(super) updates: bool,
+    /// Span of the open file, for the call to the namenode.
+    pub(super) trace: Option<SpanContext>,
 }
 
 impl PendingFlush {
@@ -66,7 +69,8 @@ impl PendingFlush {
             return Ok(());
         }
         let WrittenFile { path, inode, client_name, .. } = &*self.file;
-        self.session.namenode.fsync(path, *inode, client_name, self.length).await?;
+        let recording = self.session.namenode.fsync(path, *inode, client_name, self.length);
+        trace::within(self.trace, recording).await?;
         self.persisted.store(pipelines, Ordering::Release);
         Ok(())
     }

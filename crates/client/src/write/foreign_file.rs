@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hearth_protocol::trace::{self, Span};
 use hearth_types::{ExtendedBlock, LocatedBlock};
 
 use super::block::targets_of;
@@ -45,9 +46,11 @@ impl FileSystem {
         if block_size == 0 {
             return Err(Failure::InvalidPath { path, why: "a block size of 0" }.into());
         }
+        let mut span = Span::root("write");
+        span.set("hdfs.file", path.as_str());
         let begin = match &last_block {
             Some(last) => {
-                let located = self.locate_last(&path, last).await?;
+                let located = trace::within(span.context(), self.locate_last(&path, last)).await?;
                 if !self.is_on_hearth(&located).await {
                     return Ok(None);
                 }
@@ -57,7 +60,8 @@ impl FileSystem {
                 let namenode = &self.session.namenode;
                 // If the answer is lost, the other client's first request gets the same block: it names no earlier block
                 // either.
-                let first = namenode.add_block(&path, inode, &client_name, None, &[]).await?;
+                let adding = namenode.add_block(&path, inode, &client_name, None, &[]);
+                let first = trace::within(span.context(), adding).await?;
                 if !self.is_on_hearth(&first).await {
                     namenode.abandon_block(&path, inode, &client_name, &first.block).await?;
                     return Ok(None);
@@ -66,7 +70,7 @@ impl FileSystem {
             }
         };
         let file = WrittenFile::new(path, inode, client_name, replication, block_size);
-        Ok(Some(Writer::start(Arc::clone(&self.session), file, begin, None)))
+        Ok(Some(Writer::start(Arc::clone(&self.session), file, begin, None, span)))
     }
 
     /// Returns the datanodes of the last block, which is open for append.

@@ -8,6 +8,7 @@ use hearth_fabric::stream::{Connection, ReceiveBuffer};
 use hearth_protocol::data_transfer::{
     DataReceiver, DataSender, MESSAGE_BUFFER_BYTES, Timeouts, TransferError, receive_grant, receive_message,
 };
+use hearth_protocol::trace;
 use hearth_wire::data_transfer::{BlockOpResponse, OpCode, Operation, PACKET_HEADER_BYTES_MAX, RESPONSE_BYTES_MAX};
 
 use super::granted_memory::{GrantedMemory, PacketMemory};
@@ -59,7 +60,7 @@ async fn ask(
     operation: &Operation,
     timeouts: Timeouts,
 ) -> Result<BlockOpResponse, TransferError> {
-    connection.write_all(&operation.encode(), timeouts.write).await?;
+    connection.write_all(&operation.encode_traced(trace::current()), timeouts.write).await?;
     let peer = connection.peer();
     let mut buffer = ReceiveBuffer::new(MESSAGE_BUFFER_BYTES, RESPONSE_BYTES_MAX + 16);
     let failed = |source| TransferError::Message { peer, source };

@@ -6,6 +6,7 @@ use super::packet::Packet;
 use super::packets::{self, Reply};
 use super::pipeline_set_up::{PipelineFailure, SetUp};
 use super::{local_sender, one_sided_sender};
+use hearth_protocol::trace::{self, Span};
 use hearth_types::ExtendedBlock;
 
 use crate::session::Session;
@@ -28,6 +29,24 @@ pub(super) enum AckReceiver {
 ///
 /// `paths`: the paths that may be tried, in order.
 pub(super) async fn set_up(
+    session: &Session,
+    spec: &SetUp<'_>,
+    paths: &[DataPath],
+) -> Result<(PacketSender, AckReceiver), PipelineFailure> {
+    let mut span = Span::child("set up pipeline");
+    if span.is_recording() {
+        let targets = spec.targets.iter().map(|target| target.datanode.id.transfer_address());
+        span.set("hdfs.datanodes", targets.collect::<Vec<_>>().join(","));
+    }
+    let made = trace::within(span.context(), set_up_by(session, spec, paths)).await;
+    match &made {
+        Ok((packet_sender, _)) => span.set("hearth.path", packet_sender.path().name()),
+        Err(failure) => span.fail(failure),
+    }
+    made
+}
+
+async fn set_up_by(
     session: &Session,
     spec: &SetUp<'_>,
     paths: &[DataPath],

@@ -13,6 +13,8 @@ pub struct LastContact(Mutex<Times>);
 struct Times {
     heartbeat: Option<Instant>,
     full_report: Option<Instant>,
+    /// The last answer said that other DataNodes report this one as slow.
+    is_slow: bool,
 }
 
 impl LastContact {
@@ -24,6 +26,15 @@ impl LastContact {
     /// Records that it has just accepted a full block report.
     pub fn full_report_accepted(&self) {
         self.0.lock().full_report = Some(Instant::now());
+    }
+
+    pub fn note_slow(&self, is_slow: bool) {
+        self.0.lock().is_slow = is_slow;
+    }
+
+    /// Returns true if this NameNode considers this DataNode slow.
+    pub fn is_slow(&self) -> bool {
+        self.0.lock().is_slow
     }
 
     pub fn since_heartbeat(&self) -> Option<Duration> {

@@ -159,7 +159,7 @@ async fn ask(
     request: WriteBlock,
     timeouts: Timeouts,
 ) -> Result<SetupAnswer<(u64, Option<OwnedFd>)>, SessionError> {
-    session.send(&Operation::WriteLocal(Box::new(request)).encode()).await?;
+    session.send_operation(&Operation::WriteLocal(Box::new(request))).await?;
     let answer = session.receive_answer_alone(timeouts.read).await?;
     if answer.status != Status::Success {
         return Ok(SetupAnswer::Refused(Box::new(answer)));

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hearth_types::SlowDisk;
 use hearth_wire::announcement::{Announcement, AnnouncementAck};
 use hearth_wire::proto::hdfs::{DatanodeCommandProto, HeartbeatResponseProto, datanode_command_proto};
 use tokio::sync::mpsc;
@@ -103,6 +104,19 @@ fn new_announcer(datanode: &Datanode) -> Option<Announcer> {
     Some(Announcer::new(options.announce_lease, bytes_max / services, metrics))
 }
 
+/// Looks for slow disks on a thread of its own: a disk that hangs must not hold up heartbeats.
+async fn slow_disks(datanode: &Arc<Datanode>) -> Vec<SlowDisk> {
+    if !datanode.options.outliers.measures_disks {
+        return Vec::new();
+    }
+    let datanode = datanode.clone();
+    let looking = tokio::task::spawn_blocking(move || datanode.slow_disks());
+    match tokio::time::timeout(RETRY, looking).await {
+        Ok(Ok(slow)) => slow,
+        _ => Vec::new(),
+    }
+}
+
 struct NamenodeSession<'a> {
     datanode: &'a Arc<Datanode>,
     service: &'a Arc<BlockPoolService>,
@@ -113,6 +127,8 @@ struct NamenodeSession<'a> {
     full_reports: FullReports,
     announcer: Option<Announcer>,
     work_poll: WorkPoll,
+    /// When slow DataNodes and disks are reported next.
+    next_outliers: Instant,
     commands: mpsc::Sender<Vec<DatanodeCommandProto>>,
 }
 
@@ -130,7 +146,20 @@ impl<'a> NamenodeSession<'a> {
         let full_reports = FullReports::new(&datanode.options.timing);
         let announcer = new_announcer(datanode);
         let work_poll = WorkPoll::new(proxy.clone(), registered.registration.clone());
-        Self { datanode, service, index, proxy, pool, registered, full_reports, announcer, work_poll, commands }
+        let next_outliers = Instant::now();
+        Self {
+            datanode,
+            service,
+            index,
+            proxy,
+            pool,
+            registered,
+            full_reports,
+            announcer,
+            work_poll,
+            next_outliers,
+            commands,
+        }
     }
 
     async fn run(mut self) -> SessionEnd {
@@ -227,6 +256,11 @@ impl<'a> NamenodeSession<'a> {
         let wants_lease = self.full_reports.wants_lease();
         let mut request = heartbeat::request(self.datanode, &self.pool, &self.registered.registration, wants_lease);
         request.hearth_announcement = self.announcement().map(|announcement| announcement.encode());
+        let reports_outliers = Instant::now() >= self.next_outliers;
+        if reports_outliers {
+            request.slow_peers = self.datanode.slow_peers().iter().map(Into::into).collect();
+            request.slow_disks = slow_disks(self.datanode).await.iter().map(Into::into).collect();
+        }
         let answer = match self.proxy.heartbeat(&request).await {
             Ok(answer) => answer,
             Err(error) => {
@@ -241,10 +275,21 @@ impl<'a> NamenodeSession<'a> {
                 return Err(RETRY);
             }
         };
-        self.service.namenodes[self.index.0].last_contact.heartbeat_answered();
+        if reports_outliers {
+            self.next_outliers = Instant::now() + self.datanode.options.outliers.interval;
+        }
+        let last_contact = &self.service.namenodes[self.index.0].last_contact;
+        last_contact.heartbeat_answered();
         let HeartbeatResponseProto {
-            cmds, ha_status, full_block_report_lease_id, hearth_word, hearth_awaits_work, ..
+            cmds,
+            ha_status,
+            full_block_report_lease_id,
+            is_slow_node,
+            hearth_word,
+            hearth_awaits_work,
+            ..
         } = answer;
+        last_contact.note_slow(is_slow_node.unwrap_or(false));
         self.work_poll.on_heartbeat_answer(hearth_awaits_work.unwrap_or(false));
         self.on_word(hearth_word.as_ref().and_then(AnnouncementAck::decode));
         self.full_reports.set_lease(full_block_report_lease_id.unwrap_or(0));

@@ -16,6 +16,7 @@ use std::time::Duration;
 use hearth_blockstore::{DataSource, Reading, ReplicaReader, StoreError};
 use hearth_fabric::Memory;
 use hearth_protocol::block_token::AccessMode;
+use hearth_protocol::trace::Span;
 use hearth_types::{ByteRange, ChecksumSpec};
 use hearth_wire::data_transfer::{
     AnswerSlot, Decoded, RangeHead, RangePiece, RangeRefusal, RangeRequest, ReadMany, ReadManyTerms,
@@ -191,6 +192,7 @@ fn begin(
     lent: &ClientMemory,
 ) {
     let request = range.request;
+    let span = Span::server(range.trace, || "DataTransfer/ReadRange".to_owned());
     match open_now(replicas, &range) {
         Ok(Some(opened)) if ready.copy_to_client(request, &opened, range.place, lent) => {}
         Ok(Some(opened)) if opened.reader.in_memory() => {
@@ -199,7 +201,7 @@ fn begin(
         Ok(Some(opened)) if ready.push_now(request, &opened) => {}
         Ok(opened) => {
             let bytes = waiting_bytes(&range, opened.as_ref());
-            waiting.start(replicas.clone(), range, bytes);
+            waiting.start(replicas.clone(), range, bytes, span);
         }
         Err(error) => ready.refuse(request, &error),
     }
@@ -492,11 +494,13 @@ impl PendingReads {
     }
 
     /// `bytes`: the bytes that the range counts for.
-    fn start(&mut self, replicas: Arc<ReplicaService>, range: RangeRequest, bytes: u64) {
+    /// `span`: ends when the range has been read.
+    fn start(&mut self, replicas: Arc<ReplicaService>, range: RangeRequest, bytes: u64, span: Span) {
         let (request, began) = (range.request, Instant::now());
         self.bytes += bytes;
         let more = self.more.clone();
         self.tasks.spawn(async move {
+            let _span = span;
             let outcome = fetch(&replicas, range, bytes, more).await;
             Fetched { request, began, bytes, outcome }
         });

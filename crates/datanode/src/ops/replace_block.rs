@@ -79,7 +79,7 @@ async fn request_send(
     let mut session = downstream::connect(&datanode.options, source, timeouts).await?;
     let (block, token) = (block.clone(), request.token.clone());
     let send = TransferBlock { block, token, client_name: String::new(), targets: vec![target] };
-    session.send(&Operation::SendReplica(send).encode()).await?;
+    session.send_operation(&Operation::SendReplica(send)).await?;
     let mut answer = match session.receive_answer(timeouts.read).await {
         Ok(answer) => answer,
         // A DataNode that does not know the operation closes the connection: it was replaced since it described itself.
@@ -111,7 +111,7 @@ async fn fetch(
     let timeouts = downstream::Timeouts::new(&datanode.options.transfer, 1);
     let mut session = downstream::connect(&datanode.options, &request.source.id, timeouts).await?;
     let copy = CopyBlock { block: block.clone(), token: request.token.clone() };
-    session.send(&Operation::CopyBlock(copy).encode()).await?;
+    session.send_operation(&Operation::CopyBlock(copy)).await?;
     let answer = session.receive_answer(timeouts.read).await?;
     let (Status::Success, Some(info)) = (answer.status, answer.read_checksum) else {
         let message = format!("{:?} {}", answer.status, answer.message.unwrap_or_default());
@@ -136,6 +136,7 @@ async fn fetch(
         restarting: datanode.lifecycle.restarting(),
         grants: None,
         client_metrics: None,
+        next: None,
         throttle: Some(&datanode.replicas.balance_throttle),
     };
     let Received { writer, .. } = receiver.run().await.map_err(|failed| failed.error)?;

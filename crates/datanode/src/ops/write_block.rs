@@ -21,6 +21,7 @@ use crate::metrics::WritePath;
 use crate::ops::write_one_sided::Fence;
 use crate::ops::{Continuation, OpError, write_local};
 use crate::options::TransferOptions;
+use crate::outliers;
 use crate::pool::Pool;
 use crate::receiver::{Acknowledge, ReceiveError, ReceiveFailure, Received, Receiver};
 use crate::reports::ReplicaEvent;
@@ -363,7 +364,7 @@ async fn open_mirror(
         }
     }
     let mut session = downstream::connect(&datanode.options, &next.id, timeouts).await?;
-    session.send(&Operation::WriteBlock(Box::new(downstream_request)).encode()).await?;
+    session.send_operation(&Operation::WriteBlock(Box::new(downstream_request))).await?;
     if request.awaits_answers() {
         let answer = session.receive_answer(timeouts.read).await?;
         if answer.status != Status::Success {
@@ -420,6 +421,7 @@ async fn receive(
         read_timeout: options.read_timeout,
         own_reply: own_reply(options),
         client_metrics: request.is_client.then_some(&*datanode.replicas.metrics),
+        next: request.write.targets.first().map(|next| outliers::peer_name(&next.datanode.id)),
         throttle: is_move.then_some(&datanode.replicas.balance_throttle),
         grants,
         restarting: datanode.lifecycle.restarting(),

@@ -2,6 +2,7 @@
 //! upstream.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use hearth_blockstore::Acker;
 use hearth_types::ExtendedBlock;
@@ -18,6 +19,24 @@ use crate::metrics::Metrics;
 /// Maximum number of packets that wait for an acknowledgement from downstream. A client has at most 80 in flight;
 /// beyond this bound the receiving loop waits.
 const PENDING_MAX: usize = 1024;
+
+/// Where the times of acknowledgements are recorded, if the sender is a client.
+#[derive(Clone, Copy)]
+pub struct AckMetrics<'a> {
+    pub metrics: &'a Metrics,
+    /// Address of the next DataNode's web port.
+    pub next: Option<&'a str>,
+}
+
+impl AckMetrics<'_> {
+    /// `behind`: the part of `took` for which the next DataNode waited for those behind it.
+    fn record(&self, took: Duration, behind: Duration) {
+        self.metrics.record_acknowledgement(took);
+        if let Some(next) = self.next {
+            self.metrics.record_peer(next, took.saturating_sub(behind));
+        }
+    }
+}
 
 /// Queue of packets that are stored here and await their acknowledgement from downstream.
 pub struct PacketResponder {
@@ -61,7 +80,7 @@ impl PacketResponder {
         !self.pending.lock().is_empty()
     }
 
-    /// Sends acknowledgements upstream in packet order. `client_metrics` as in [`super::Receiver`]. Returns the last packet's acknowledgement without sending it.
+    /// Sends acknowledgements upstream in packet order. Returns the last packet's acknowledgement without sending it.
     pub async fn respond(
         &self,
         mut mirror: Mirror,
@@ -69,7 +88,7 @@ impl PacketResponder {
         upstream: &Upstream,
         acker: &Acker,
         own: AckReply,
-        client_metrics: Option<&Metrics>,
+        ack_metrics: Option<AckMetrics<'_>>,
     ) -> Result<Vec<u8>, ReceiveError> {
         let mut out = Vec::new();
         loop {
@@ -98,8 +117,8 @@ impl PacketResponder {
                 acker.set(packet.end)?;
             }
             let took = packet.received.elapsed();
-            if let Some(metrics) = client_metrics {
-                metrics.record_acknowledgement(took);
+            if let Some(metrics) = ack_metrics {
+                metrics.record(took, Duration::from_nanos(ack.downstream_nanos));
             }
             let nanos = took.as_nanos() as u64;
             let ack = PipelineAck { granted: packet.granted, ..ack.forwarded(own, nanos) };

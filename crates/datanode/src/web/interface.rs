@@ -168,6 +168,8 @@ fn status_of(datanode: &Datanode) -> Value {
             "lingering": metrics.memory_lingering,
             "replicas": metrics.replicas_in_memory,
             "pinnedReplicas": metrics.pinned,
+            "pinnedBytes": metrics.pinned_bytes,
+            "evictableBytes": metrics.evictable_bytes,
             "shownReplicas": metrics.shown,
             "dirtyReplicas": metrics.dirty_replicas,
             "dirtyBytes": metrics.dirty_bytes,

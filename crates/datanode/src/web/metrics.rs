@@ -3,7 +3,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use hearth_blockstore::StoreMetrics;
+use hearth_blockstore::{DiskTimes, StoreMetrics};
 use hearth_protocol::rpc::RpcMetrics;
 use hearth_types::StorageReport;
 use hearth_web::{Metric, rpc_metrics};
@@ -200,6 +200,12 @@ fn of_store(store: &StoreMetrics) -> Vec<Metric> {
         gauge("hearth_memory_replicas", "Replicas whose bytes are in memory", store.replicas_in_memory),
         gauge("hearth_shown_replicas", "Replicas whose memory other processes have open", store.shown),
         gauge("hearth_pinned_replicas", "Replicas in memory that a reader holds", store.pinned),
+        gauge("hearth_pinned_bytes", "Bytes of replicas in memory that a reader holds", store.pinned_bytes),
+        gauge(
+            "hearth_evictable_bytes",
+            "Bytes of replicas in memory that can be evicted at once: they are on disk, and no reader holds them",
+            store.evictable_bytes,
+        ),
         gauge("hearth_kept_replicas", "Replicas whose files stay open between reads", store.kept_replicas),
         gauge("hearth_mapped_bytes", "Mapped bytes of replicas whose files stay open", store.mapped_bytes),
         gauge("hearth_dirty_replicas", "Finalized replicas that are not on disk yet", store.dirty_replicas),
@@ -278,6 +284,14 @@ fn of_storages(datanode: &Datanode) -> Vec<Metric> {
         let help = "Finalized replicas of a storage directory";
         labelled(Metric::gauge("hearth_datanode_storage_replicas", help, storage.replicas), storage)
     }));
+    for storage in &storages {
+        let DiskTimes { writes, reads, syncs } = storage.times;
+        for (operation, times) in [("write", writes), ("read", reads), ("sync", syncs)] {
+            let help = "Time that the disk of a storage directory takes in the background: to write or read back 64 KiB, or to sync a replica";
+            let metric = Metric::histogram("hearth_datanode_storage_operation_time_seconds", help, times);
+            all.push(labelled(metric, storage).label("operation", operation));
+        }
+    }
     all
 }
 

@@ -1,6 +1,7 @@
 //! Samples for the charts of the last hour.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use hearth_web::{History, Series, SeriesKind};
 use tokio::time::MissedTickBehavior;
@@ -26,6 +27,8 @@ const SERIES: &[Series] = &[
     total("readBacks"),
     level("connections"),
     level("operations"),
+    total("readNanos"),
+    total("writeNanos"),
 ];
 
 /// Returns an empty history.
@@ -49,6 +52,7 @@ fn sample(datanode: &Datanode, history: &History) {
     let counters = &datanode.replicas.metrics;
     let metrics = datanode.replicas.store.quick_metrics();
     let totals = counters.totals();
+    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let values = [
         totals.reads,
         totals.read_bytes,
@@ -60,6 +64,8 @@ fn sample(datanode: &Datanode, history: &History) {
         metrics.read_backs,
         counters.connections() as u64,
         counters.xceivers() as u64,
+        nanos(totals.read_time),
+        nanos(totals.write_time),
     ];
     history.record(clock.wall_ms(), clock.monotonic(), values.into_iter().map(Some).collect());
 }

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use hearth_types::StorageReport;
+use hearth_blockstore::DiskTimes;
+use hearth_types::{HistogramSnapshot, StorageReport};
 use hearth_web::Bean;
 use serde_json::{Value, json};
 
@@ -101,12 +102,33 @@ pub fn beans(datanode: &Datanode) -> Vec<Bean> {
             .with("SecurityEnabled", false)
             .with("DatanodeNetworkCounts", Vec::<Value>::new())
             .with("DiskBalancerStatus", NO_DISK_BALANCER_PLAN)
-            // Slow peers and disks are not detected.
-            .with("SendPacketDownstreamAvgInfo", Value::Null)
-            .with("SlowDisks", Value::Null),
+            .with("SendPacketDownstreamAvgInfo", peer_latencies(datanode))
+            .with("SlowDisks", slow_disks(datanode)),
         data_set("FSDatasetState"),
         data_set(&format!("FSDatasetState-{}", datanode.replicas.store.datanode_uuid())),
     ]
+}
+
+/// Returns the mean times of acknowledgements by other DataNodes in milliseconds, as JSON in a text; null if they are not
+/// measured. Names are in Apache's form.
+fn peer_latencies(datanode: &Datanode) -> Value {
+    let Some(peers) = datanode.replicas.metrics.peers() else { return Value::Null };
+    let means = peers.means_ms(0, datanode.options.clock.monotonic());
+    let named = means.into_iter().map(|(peer, ms)| (format!("[{peer}]RollingAvgTime"), Value::from(ms)));
+    Value::Object(named.collect()).to_string().into()
+}
+
+/// Returns the slow disks with their mean latencies in milliseconds, as JSON in a text; null if they are not measured.
+fn slow_disks(datanode: &Datanode) -> Value {
+    if !datanode.options.outliers.measures_disks {
+        return Value::Null;
+    }
+    let slow = datanode.slow_disks().into_iter().map(|disk| {
+        let latencies = [("METADATA", disk.metadata_ms), ("READ", disk.read_ms), ("WRITE", disk.write_ms)];
+        let latencies = latencies.into_iter().filter_map(|(kind, ms)| Some((kind.to_owned(), Value::from(ms?))));
+        (disk.directory, Value::Object(latencies.collect()))
+    });
+    Value::Object(slow.collect()).to_string().into()
 }
 
 pub const NAMENODE_COLUMNS: &[&str] =
@@ -163,9 +185,17 @@ pub fn volumes(datanode: &Datanode) -> Vec<Value> {
             "capacity": storage.report.capacity,
             "reserved": storage.reserved,
             "replicas": storage.replicas,
+            "syncMs": mean_ms(&storage.times.syncs),
+            "writeMs": mean_ms(&storage.times.writes),
+            "readMs": mean_ms(&storage.times.reads),
         })
     };
     storages(datanode).into_iter().map(volume).collect()
+}
+
+/// Returns the mean in milliseconds; `None` without observations.
+fn mean_ms(times: &HistogramSnapshot) -> Option<f64> {
+    (times.count() > 0).then(|| times.mean_ms())
 }
 
 pub(super) struct Storage {
@@ -174,6 +204,7 @@ pub(super) struct Storage {
     reserved: u64,
     /// Number of finalized replicas, over all pools.
     pub(super) replicas: u64,
+    pub(super) times: DiskTimes,
 }
 
 /// Returns the storages without accessing any replica: frequent requests must not wait for replicas whose files are
@@ -191,6 +222,7 @@ pub(super) fn storages(datanode: &Datanode) -> Vec<Storage> {
                 dir: storage.dir.display().to_string(),
                 report,
                 replicas: storage.replicas,
+                times: storage.times,
             })
         })
         .collect()
@@ -216,8 +248,8 @@ fn actor(service: &BlockPoolService, index: NamenodeIndex, namenode: &ServedName
         "LastHeartbeatResponseTime": seconds(namenode.last_contact.since_heartbeat()),
         "LastBlockReport": seconds(namenode.last_contact.since_full_report()),
         "maxDataLength": max_data_length.to_string(),
-        // The size of the largest block report is not recorded, and no DataNode is reported as slow.
+        // The size of the largest block report is not recorded.
         "maxBlockReportSize": "0",
-        "isSlownode": "false",
+        "isSlownode": namenode.last_contact.is_slow().to_string(),
     })
 }

@@ -65,7 +65,7 @@ impl Client {
         for (block, token, offset, length) in ranges {
             let range = ByteRange::with_length(*offset, *length).unwrap();
             let (block, token) = (block.clone(), token.clone());
-            RangeRequest { request: self.next, block, token, range, place: None }.encode_into(&mut bytes);
+            RangeRequest { request: self.next, block, token, range, place: None, trace: None }.encode_into(&mut bytes);
             self.next += 1;
         }
         self.connection.write_all(&bytes, WAIT).await.unwrap();
@@ -191,7 +191,7 @@ async fn answers_are_written_only_to_named_place() {
         let place = place.map(|(offset, bytes)| AnswerSlot { offset, bytes });
         let range = ByteRange::with_length(offset, length).unwrap();
         let (request, mut bytes) = (client.next, Vec::new());
-        RangeRequest { request, block: block(id, 1001, 0), token: Token::default(), range, place }
+        RangeRequest { request, block: block(id, 1001, 0), token: Token::default(), range, place, trace: None }
             .encode_into(&mut bytes);
         client.next += 1;
         client.connection.write_all(&bytes, WAIT).await.unwrap();
@@ -226,7 +226,7 @@ async fn unusable_lent_memory_is_rejected() {
     let place = Some(AnswerSlot { offset: 0, bytes: 65_536 });
     let range = ByteRange::new(0, 10_000).unwrap();
     let mut asked = Vec::new();
-    RangeRequest { request: 0, block: block(1, 1001, 0), token: Token::default(), range, place }
+    RangeRequest { request: 0, block: block(1, 1001, 0), token: Token::default(), range, place, trace: None }
         .encode_into(&mut asked);
 
     let plain = tempfile::tempfile().unwrap();
@@ -294,7 +294,7 @@ async fn client_that_does_not_receive_blocks_itself() {
     let mut bytes = Vec::new();
     for request in 0..1_000_000 {
         let range = ByteRange::new(0, 1 << 20).unwrap();
-        RangeRequest { request, block: block(1, 1001, 0), token: Token::default(), range, place: None }
+        RangeRequest { request, block: block(1, 1001, 0), token: Token::default(), range, place: None, trace: None }
             .encode_into(&mut bytes);
         if bytes.len() > 1 << 20 {
             break;
@@ -351,8 +351,15 @@ async fn random_bytes_close_only_their_connection() {
     let mut steady = Client::tcp(&datanode).await;
     let mut range = Vec::new();
     let whole = ByteRange::new(0, 1000).unwrap();
-    RangeRequest { request: 0, block: block(1, 1001, 0), token: Token::default(), range: whole, place: None }
-        .encode_into(&mut range);
+    RangeRequest {
+        request: 0,
+        block: block(1, 1001, 0),
+        token: Token::default(),
+        range: whole,
+        place: None,
+        trace: None,
+    }
+    .encode_into(&mut range);
     let mut inputs: Vec<Vec<u8>> = (0..range.len()).map(|cut| range[..cut].to_vec()).collect();
     inputs.extend((0..range.len()).map(|at| {
         let mut bytes = range.clone();

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use hearth_protocol::rpc::{Caller, RemoteError, application_error};
-use hearth_types::{DatanodeId, StorageReport};
+use hearth_types::{DatanodeId, Outlier, SlowDisk, StorageReport};
 use hearth_wire::announcement::Announcement;
 use hearth_wire::proto::hdfs::nnha_status_heartbeat_proto::State;
 use hearth_wire::proto::hdfs::{
@@ -27,8 +27,13 @@ impl DatanodeService {
     pub(super) async fn send_heartbeat(
         &self,
         caller: &Caller,
-        request: HeartbeatRequestProto,
+        mut request: HeartbeatRequestProto,
     ) -> Result<HeartbeatResponseProto, RemoteError> {
+        // A report without a name is of no use, and no reason to refuse a heartbeat.
+        let slow_peers = std::mem::take(&mut request.slow_peers).into_iter();
+        let slow_peers = slow_peers.filter_map(|peer| Outlier::try_from(peer).ok()).collect();
+        let slow_disks = std::mem::take(&mut request.slow_disks).into_iter();
+        let slow_disks = slow_disks.filter_map(|disk| SlowDisk::try_from(disk).ok()).collect();
         let announcement = request.hearth_announcement.as_ref().and_then(Announcement::decode);
         let (datanode, heartbeat) = self.read_heartbeat(request)?;
         let (answer, newest_stamp, word, settled) = {
@@ -45,6 +50,8 @@ impl DatanodeService {
         let answer =
             answer.map_err(|refused| application_error(exceptions::DISALLOWED_DATANODE, refused.to_string()))?;
         settled.wait().await.map_err(|failed| application_error(exceptions::IO, failed.to_string()))?;
+        let now = self.namenode.clock.monotonic();
+        self.namenode.slow_nodes.report(&datanode, slow_peers, slow_disks, now);
         Ok(HeartbeatResponseProto {
             cmds: answer.commands.into_iter().map(|command| self.command_to_wire(command)).collect(),
             // Datanodes compare the number only between namenodes of one file system; it must not fall.
@@ -52,7 +59,7 @@ impl DatanodeService {
             rolling_upgrade_status: None,
             rolling_upgrade_status_v2: None,
             full_block_report_lease_id: Some(answer.report_lease),
-            is_slow_node: Some(false),
+            is_slow_node: Some(self.namenode.slow_nodes.is_slow(&datanode, now)),
             hearth_awaits_work: Some(true),
             hearth_word: word.map(|word| word.encode()),
         })

@@ -107,13 +107,19 @@ pub fn audit_get_datanode_storage_report(_: &GetDatanodeStorageReportRequestProt
     Audited::new("getDatanodeStorageReport")
 }
 
-/// Slow peers are not measured here.
+/// Returns the DataNodes that others report as slow.
 pub async fn get_slow_datanode_report(
-    _: &Namenode,
-    _: &CallContext,
+    namenode: &Namenode,
+    context: &CallContext,
     _: GetSlowDatanodeReportRequestProto,
 ) -> Result<Bytes, Error> {
-    Ok(encode(&GetSlowDatanodeReportResponseProto::default()))
+    let now = namenode.clock.monotonic();
+    let state = namenode.read();
+    state.namespace.require_superuser(&context.caller, "slowDataNodesReport")?;
+    let datanodes = state.blocks.datanodes(DatanodeFilter::Live);
+    let slow = datanodes.iter().filter(|(info, _)| namenode.slow_nodes.is_slow(&info.id, now));
+    let datanode_info_proto = slow.map(|(info, _)| info.into()).collect();
+    Ok(encode(&GetSlowDatanodeReportResponseProto { datanode_info_proto }))
 }
 
 pub fn audit_get_slow_datanode_report(_: &GetSlowDatanodeReportRequestProto) -> Audited {

@@ -121,6 +121,14 @@ macro_rules! operations {
             }
         }
 
+        /// Returns a method's name; `other` for an unknown method.
+        pub fn name(method: &str) -> &'static str {
+            match method {
+                $(stringify!($method) => stringify!($method),)*
+                _ => "other",
+            }
+        }
+
         /// Decodes the request and executes the operation. Returns the audit data too, if the call is logged and
         /// there is an audit log.
         pub async fn execute(

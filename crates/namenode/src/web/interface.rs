@@ -50,6 +50,7 @@ pub async fn session(namenode: Arc<Namenode>, protection: Arc<Protection>, query
 pub fn overview(namenode: &Namenode, rpc: SocketAddr, started_ms: u64) -> Value {
     let now = namenode.now();
     let directory = namenode.store.directory().path().display().to_string();
+    let slow = namenode.slow_nodes.counts(now.monotonic);
     let state = namenode.read();
     let figures = state.blocks.cluster_statistics(now);
     let advertised = state.blocks.advertisement_statistics();
@@ -118,6 +119,7 @@ pub fn overview(namenode: &Namenode, rpc: SocketAddr, started_ms: u64) -> Value 
             "load": figures.load,
         },
         "snapshots": { "directories": snapshottable, "snapshots": snapshots },
+        "slow": { "datanodes": slow.datanodes, "disks": slow.disks },
     })
 }
 
@@ -292,6 +294,7 @@ pub async fn problems(namenode: Arc<Namenode>, query: Query, peer: IpAddr) -> An
         "missing": { "count": figures.missing, "blocks": missing },
         "corrupt": { "count": figures.corrupt, "blocks": corrupt },
         "lowRedundancy": { "count": figures.low_redundancy, "blocks": low },
+        "slow": namenode.slow_nodes.shown(PROBLEMS_MAX, now.monotonic),
     }))
 }
 
@@ -344,6 +347,11 @@ pub async fn open_files(namenode: Arc<Namenode>, query: Query, peer: IpAddr) -> 
         "hasMore": has_more,
         "next": shown.last().map_or(after, |(id, _)| id.0),
     }))
+}
+
+/// Lists the users with the most calls in each window. As in `/jmx`, all users see them.
+pub fn users(namenode: &Namenode) -> Value {
+    json!({ "windows": namenode.top_users.json(namenode.clock.monotonic()) })
 }
 
 /// Returns lines of the log from number `from` on, for superusers.

@@ -2,13 +2,19 @@
 
 use std::sync::Arc;
 
+use hearth_types::HistogramSnapshot;
 use hearth_web::{History, Series, SeriesKind};
 use tokio::time::MissedTickBehavior;
 
+use crate::metrics::CallMetrics;
 use crate::state::Namenode;
 
 const fn level(name: &'static str) -> Series {
     Series { name, kind: SeriesKind::Level }
+}
+
+const fn total(name: &'static str) -> Series {
+    Series { name, kind: SeriesKind::Total }
 }
 
 const SERIES: &[Series] = &[
@@ -20,6 +26,11 @@ const SERIES: &[Series] = &[
     level("openFiles"),
     level("writers"),
     level("load"),
+    total("rpcCalls"),
+    total("rpcQueueNanos"),
+    total("rpcProcessingNanos"),
+    total("journalSyncs"),
+    total("journalSyncNanos"),
 ];
 
 /// Returns an empty history.
@@ -28,17 +39,20 @@ pub fn history() -> Arc<History> {
 }
 
 /// Takes samples for as long as the NameNode runs.
-pub async fn run(namenode: Arc<Namenode>, history: Arc<History>) {
+pub async fn run(namenode: Arc<Namenode>, calls: CallMetrics, history: Arc<History>) {
     let mut ticks = tokio::time::interval(History::INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        sample(&namenode, &history);
+        sample(&namenode, &calls, &history);
     }
 }
 
-fn sample(namenode: &Namenode, history: &History) {
+fn sample(namenode: &Namenode, calls: &CallMetrics, history: &History) {
     let now = namenode.now();
+    let (queue, processing) = calls.times();
+    let journal = namenode.store.journal_figures().syncs;
+    let nanos = |times: &HistogramSnapshot| u64::try_from(times.sum().as_nanos()).unwrap_or(u64::MAX);
     let values = {
         let state = namenode.read();
         let figures = state.blocks.cluster_statistics(now);
@@ -51,6 +65,11 @@ fn sample(namenode: &Namenode, history: &History) {
             state.leases.file_count() as u64,
             state.leases.holder_count() as u64,
             figures.load,
+            processing.count(),
+            nanos(&queue),
+            nanos(&processing),
+            journal.count(),
+            nanos(&journal),
         ]
     };
     history.record(now.wall_ms, now.monotonic, values.into_iter().map(Some).collect());

@@ -416,6 +416,29 @@ impl TestDatanode {
         self.heartbeat_saying(namenode, said).await;
     }
 
+    /// Sends a heartbeat that reports another DataNode and a directory as slow.
+    pub async fn heartbeat_with_slow(&self, namenode: &TestNamenode, datanode: &str, directory: &str) {
+        let peer = SlowPeerReportProto {
+            data_node_id: Some(datanode.to_owned()),
+            aggregate_latency: Some(90.0),
+            median: Some(1.0),
+            mad: Some(0.5),
+            upper_limit_latency: Some(5.0),
+        };
+        let disk = SlowDiskReportProto {
+            base_path: Some(directory.to_owned()),
+            mean_write_io_latency: Some(70.0),
+            ..SlowDiskReportProto::default()
+        };
+        // Reports without a name are ignored.
+        let said = HeartbeatRequestProto {
+            slow_peers: vec![peer, SlowPeerReportProto::default()],
+            slow_disks: vec![disk, SlowDiskReportProto::default()],
+            ..HeartbeatRequestProto::default()
+        };
+        self.heartbeat_saying(namenode, said).await;
+    }
+
     async fn heartbeat_saying(
         &self,
         namenode: &TestNamenode,

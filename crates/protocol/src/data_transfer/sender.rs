@@ -7,6 +7,7 @@ use hearth_wire::data_transfer::{
 };
 
 use super::TransferError;
+use crate::trace;
 
 /// The sending half of a connection. Clones send on the same connection; only one task may send at a time.
 #[derive(Clone, Debug)]
@@ -34,8 +35,9 @@ impl DataSender {
         self.timeout = timeout;
     }
 
+    /// Sends a request, with the span at hand if its trace is sampled.
     pub async fn send_operation(&self, operation: &Operation) -> Result<(), TransferError> {
-        self.send(&operation.encode()).await
+        self.send(&operation.encode_traced(trace::current())).await
     }
 
     pub async fn send_response(&self, response: &BlockOpResponse) -> Result<(), TransferError> {

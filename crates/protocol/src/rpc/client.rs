@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use hearth_wire::rpc::{
-    AuthProtocol, ClientId, ConnectionContext, ConnectionHeader, FRAME_BYTES_MAX_DEFAULT, FrameTooLong, Outcome,
-    RemoteError, Response, ResponseError, decode_response, encode_call_after, encode_context, encode_ping,
+    AuthProtocol, CallContext, ClientId, ConnectionContext, ConnectionHeader, FRAME_BYTES_MAX_DEFAULT, FrameTooLong,
+    Outcome, RemoteError, Response, ResponseError, decode_response, encode_call_with, encode_context, encode_ping,
 };
 use parking_lot::Mutex;
 use prost::Message;
@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::frames::{FrameReader, FrameWriter};
+use crate::trace::Span;
 
 /// Maximum number of calls queued for one connection's task.
 const CALLS_QUEUED_MAX: usize = 64;
@@ -237,12 +238,17 @@ impl RpcClient {
         method: &str,
         request: &impl Message,
     ) -> Result<A, RpcError> {
-        let seen = state.and_then(StateId::get);
-        let frame = encode_call_after(seen, id.0, self.inner.id, retry, target.protocol, method, request);
-        let answer = match self.send(id, target, method, frame.clone(), state).await {
-            Err(RpcError::Disconnected { sent: false, .. }) => self.send(id, target, method, frame, state).await?,
-            other => other?,
-        };
+        let mut span = Span::client(|| super::span_name(target.protocol, method));
+        if span.is_recording() {
+            span.set("server.address", target.address.to_string());
+        }
+        let context = CallContext { state_id: state.and_then(StateId::get), trace: span.context() };
+        let frame = encode_call_with(context, id.0, self.inner.id, retry, target.protocol, method, request);
+        let mut answer = self.send(id, target, method, frame.clone(), state).await;
+        if let Err(RpcError::Disconnected { sent: false, .. }) = answer {
+            answer = self.send(id, target, method, frame, state).await;
+        }
+        let answer = answer.inspect_err(|error| span.fail(error))?;
         A::decode(answer).map_err(|source| RpcError::Undecodable {
             address: target.address,
             method: method.to_string(),

@@ -14,7 +14,7 @@ use hearth_wire::rpc::protocols;
 use super::meta_info::hadoop_methods;
 
 /// Name for all methods that no served protocol has.
-const OTHER: &str = "other";
+pub const OTHER_METHODS: &str = "other";
 
 /// Methods of Hearth's own, by protocol.
 const OWN_METHODS: [(&str, &str); 1] = [(protocols::CLIENT, hearth_wire::open_many::METHOD)];
@@ -77,7 +77,7 @@ impl RpcMetrics {
                 methods.len() - 1
             });
         }
-        methods.push(Method::new(OTHER));
+        methods.push(Method::new(OTHER_METHODS));
         Arc::new(Self {
             positions,
             methods,
@@ -179,10 +179,10 @@ mod tests {
     fn unknown_methods_share_one_name() {
         let metrics = RpcMetrics::new(&[protocols::CLIENT]);
         for name in ["none", "", "initReplicaRecovery"] {
-            assert_eq!(metrics.method(name), metrics.method(OTHER), "{name}");
+            assert_eq!(metrics.method(name), metrics.method(OTHER_METHODS), "{name}");
         }
         for name in ["getFileInfo", "openMany", "getProtocolSignature"] {
-            assert_ne!(metrics.method(name), metrics.method(OTHER), "{name}");
+            assert_ne!(metrics.method(name), metrics.method(OTHER_METHODS), "{name}");
         }
         let before = metrics.figures(0).methods.len();
         metrics.record_start(metrics.method("none"), Duration::ZERO);
@@ -190,7 +190,7 @@ mod tests {
         let figures = metrics.figures(8020);
         assert_eq!((figures.port, figures.methods.len()), (8020, before));
         let other = figures.methods.last().unwrap();
-        assert_eq!((other.name, other.queue.count(), other.processing.count(), other.errors), (OTHER, 1, 1, 1));
+        assert_eq!((other.name, other.queue.count(), other.processing.count(), other.errors), (OTHER_METHODS, 1, 1, 1));
     }
 
     #[test]

@@ -29,6 +29,7 @@ use super::meta_info;
 use super::metrics::{Counted, RpcMetrics};
 use super::server::RpcServerOptions;
 use super::service::{Call, Caller, Service, application_error};
+use crate::trace::{self, Span};
 
 /// Frames before the context are small: an unauthenticated peer gets no large buffer.
 const FRAME_BYTES_MAX_BEFORE_CONTEXT: usize = 64 * 1024;
@@ -416,6 +417,7 @@ impl<S: Service> ServerConnection<S> {
             self.output.push(encode_error(call_id, &client_id, retry_count, &error));
             return;
         }
+        let mut span = Span::server(frame.trace, || super::span_name(&frame.protocol, &frame.method));
         let call = Call {
             caller,
             protocol: frame.protocol,
@@ -431,20 +433,30 @@ impl<S: Service> ServerConnection<S> {
         let (service, metrics) = (self.service.clone(), self.metrics.clone());
         let method = metrics.method(&call.method);
         let began = Instant::now();
-        metrics.record_start(method, began.saturating_duration_since(self.read_at));
+        let queued = began.saturating_duration_since(self.read_at);
+        metrics.record_start(method, queued);
+        if span.is_recording() {
+            span.set("client.address", self.remote.to_string());
+            span.set("hearth.queue_ns", u64::try_from(queued.as_nanos()).unwrap_or(u64::MAX));
+        }
         let request_bytes = call.request.len();
         let short_bytes = if claim.is_some() { 0 } else { request_bytes };
         self.is_active = true;
         let answer = async move {
             let _counted = metrics.count_call();
+            // Ends with the call.
+            let mut span = span;
             let outcome = match call.protocol.as_str() {
                 protocols::PROTOCOL_INFO => meta_info::answer(service.protocols(), &call.method, &call.request),
-                _ => service.call(call).await,
+                _ => trace::within(span.context(), service.call(call)).await,
             };
             metrics.record_end(method, began.elapsed(), outcome.is_ok());
             let frame = match outcome {
                 Ok(message) => encode_success(call_id, &client_id, retry_count, &message),
-                Err(error) => encode_error(call_id, &client_id, retry_count, &error),
+                Err(error) => {
+                    span.fail(&error.class);
+                    encode_error(call_id, &client_id, retry_count, &error)
+                }
             };
             drop(claim);
             CompletedCall { frame, request_bytes, short_bytes }

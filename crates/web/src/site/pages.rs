@@ -1,4 +1,4 @@
-//! The pages that every site has: `/plain`, `/jmx`, `/metrics`, `/conf`.
+//! The pages that every site has: `/plain`, `/jmx`, `/metrics`, `/conf`, `/stacks`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,13 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use tokio::sync::Semaphore;
 
+use super::data::Document;
 use super::query::parse_query;
 use crate::conf::{self, ConfEntry};
 use crate::jmx::{self, Bean};
 use crate::metrics::{self, MetricSource};
 use crate::process;
+use crate::stacks::{self, Tasks};
 
 /// Maximum number of pages produced at a time on blocking threads, which may wait for a disk or a lock. If one hangs,
 /// only this number of threads is held.
@@ -99,6 +101,14 @@ pub(super) async fn metrics(State(shared): State<Shared>) -> Response {
     match made.await {
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Ok(Err(_)) => refused(StatusCode::INTERNAL_SERVER_ERROR),
+        Err(status) => refused(status),
+    }
+}
+
+pub(super) async fn stacks(State(shared): State<Shared>) -> Response {
+    let tasks = Tasks::now();
+    match shared.render(move || stacks::text(tasks)).await {
+        Ok(text) => Document::text(text).into_response(),
         Err(status) => refused(status),
     }
 }

@@ -47,7 +47,8 @@ impl Site {
             .route("/jmx", get(pages::jmx))
             .route("/metrics", get(pages::metrics))
             .route("/prom", get(pages::metrics))
-            .route("/conf", get(pages::conf));
+            .route("/conf", get(pages::conf))
+            .route("/stacks", get(pages::stacks));
         for path in ["/webhdfs/v1", "/webhdfs/v1/", "/webhdfs/v1/{*path}"] {
             let service = self.webhdfs.clone();
             router = router.route(

@@ -47,6 +47,8 @@ async fn a_site_answers_its_pages() {
     assert!(fetch(server.address(), &format!("{get}None")).await.starts_with("HTTP/1.1 404"));
     assert!(fetch(server.address(), "/conf").await.contains("hdfs://a&amp;b"));
     assert!(fetch(server.address(), "/conf?name=none").await.starts_with("HTTP/1.1 404"));
+    let stacks = fetch(server.address(), "/stacks").await;
+    assert!(stacks.contains("content-type: text/plain; charset=utf-8") && stacks.contains(" threads:\n"), "{stacks}");
     assert!(fetch(server.address(), "/fsck?path=%2Fa+b").await.contains("path /a b from 127.0.0.1"));
     for wrong in ["%zz", "%2", "%+f", "%ff"] {
         let answer = fetch(server.address(), &format!("/fsck?path={wrong}")).await;

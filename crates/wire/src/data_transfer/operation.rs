@@ -10,6 +10,7 @@ use crate::convert::{ConvertError, storage_type_from_wire};
 use crate::delimited::{self, DelimitedError, Framing};
 use crate::proto::hdfs as proto;
 use crate::proto::hdfs::BlockChecksumTypeProto;
+use crate::trace::{self, SpanContext};
 
 pub use crate::proto::hdfs::op_write_block_proto::BlockConstructionStage as Stage;
 
@@ -276,17 +277,48 @@ impl Operation {
 
     /// Encodes the complete request: version, operation, delimited message.
     pub fn encode(&self) -> Vec<u8> {
+        self.encode_traced(None)
+    }
+
+    /// Like `encode`, with the sender's span if its trace is sampled. Operations without a block carry none.
+    pub fn encode_traced(&self, trace: Option<SpanContext>) -> Vec<u8> {
         let code = self.code();
+        let trace_info = trace.map(proto::DataTransferTraceInfoProto::from);
         match self {
-            Self::ReadBlock(op) => request(code, &proto::OpReadBlockProto::from(op)),
-            Self::WriteBlock(op) | Self::WriteLocal(op) => request(code, &proto::OpWriteBlockProto::from(op.as_ref())),
-            Self::TransferBlock(op) | Self::SendReplica(op) => request(code, &proto::OpTransferBlockProto::from(op)),
-            Self::BlockChecksum(op) => request(code, &proto::OpBlockChecksumProto::from(op)),
-            Self::CopyBlock(op) => {
-                request(code, &proto::OpCopyBlockProto { header: base_header(&op.block, &op.token) })
+            Self::ReadBlock(op) => {
+                let mut message = proto::OpReadBlockProto::from(op);
+                message.header.base_header.trace_info = trace_info;
+                request(code, &message)
             }
-            Self::ReplaceBlock(op) => request(code, &proto::OpReplaceBlockProto::from(op.as_ref())),
-            Self::RequestShortCircuitFds(op) => request(code, &proto::OpRequestShortCircuitAccessProto::from(op)),
+            Self::WriteBlock(op) | Self::WriteLocal(op) => {
+                let mut message = proto::OpWriteBlockProto::from(op.as_ref());
+                message.header.base_header.trace_info = trace_info;
+                request(code, &message)
+            }
+            Self::TransferBlock(op) | Self::SendReplica(op) => {
+                let mut message = proto::OpTransferBlockProto::from(op);
+                message.header.base_header.trace_info = trace_info;
+                request(code, &message)
+            }
+            Self::BlockChecksum(op) => {
+                let mut message = proto::OpBlockChecksumProto::from(op);
+                message.header.trace_info = trace_info;
+                request(code, &message)
+            }
+            Self::CopyBlock(op) => {
+                let header = proto::BaseHeaderProto { trace_info, ..base_header(&op.block, &op.token) };
+                request(code, &proto::OpCopyBlockProto { header })
+            }
+            Self::ReplaceBlock(op) => {
+                let mut message = proto::OpReplaceBlockProto::from(op.as_ref());
+                message.header.trace_info = trace_info;
+                request(code, &message)
+            }
+            Self::RequestShortCircuitFds(op) => {
+                let mut message = proto::OpRequestShortCircuitAccessProto::from(op);
+                message.header.trace_info = trace_info;
+                request(code, &message)
+            }
             Self::ReleaseShortCircuitFds(slot) => {
                 request(code, &proto::ReleaseShortCircuitAccessRequestProto { slot_id: slot.into() })
             }
@@ -301,6 +333,14 @@ impl Operation {
 
     /// Decodes the request at the start of `bytes`, once it is complete.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, OpError> {
+        Ok(match Self::decode_traced(bytes)? {
+            Decoded::Needs(missing) => Decoded::Needs(missing),
+            Decoded::Complete((operation, _), length) => Decoded::Complete(operation, length),
+        })
+    }
+
+    /// Like `decode`, with the sender's span if its trace is sampled.
+    pub fn decode_traced(bytes: &[u8]) -> Result<Decoded<(Self, Option<SpanContext>)>, OpError> {
         // Version and operation are checked as soon as they have arrived, because an invalid one makes the rest
         // meaningless.
         if let [high, low, ..] = *bytes {
@@ -319,30 +359,55 @@ impl Operation {
             Framing::Needs(missing) => return Ok(Decoded::Needs(missing)),
             Framing::Complete { start, end } => (start, end),
         };
-        let operation = Self::decode_message(op, &message[start..end])?;
-        Ok(Decoded::Complete(operation, 3 + end))
+        let decoded = Self::decode_message(op, &message[start..end])?;
+        Ok(Decoded::Complete(decoded, 3 + end))
     }
 
-    fn decode_message(op: OpCode, message: &[u8]) -> Result<Self, OpError> {
+    fn decode_message(op: OpCode, message: &[u8]) -> Result<(Self, Option<SpanContext>), OpError> {
         fn parse<M: Message + Default>(op: OpCode, message: &[u8]) -> Result<M, OpError> {
             M::decode(message).map_err(|error| OpError::Unreadable { op, error: error.into() })
         }
         let content = |error| OpError::Content { op, error };
-        Ok(match op {
-            OpCode::ReadBlock => Self::ReadBlock(read_block(parse(op, message)?).map_err(content)?),
-            OpCode::WriteBlock => Self::WriteBlock(Box::new(write_block(parse(op, message)?).map_err(content)?)),
-            OpCode::WriteLocal => Self::WriteLocal(Box::new(write_block(parse(op, message)?).map_err(content)?)),
-            OpCode::TransferBlock => Self::TransferBlock(transfer_block(parse(op, message)?).map_err(content)?),
-            OpCode::SendReplica => Self::SendReplica(transfer_block(parse(op, message)?).map_err(content)?),
-            OpCode::BlockChecksum => Self::BlockChecksum(block_checksum(parse(op, message)?).map_err(content)?),
+        let span = |header: &proto::BaseHeaderProto| trace::of_data_transfer(header.trace_info.as_ref());
+        let mut sender = None;
+        let operation = match op {
+            OpCode::ReadBlock => {
+                let read: proto::OpReadBlockProto = parse(op, message)?;
+                sender = span(&read.header.base_header);
+                Self::ReadBlock(read_block(read).map_err(content)?)
+            }
+            OpCode::WriteBlock | OpCode::WriteLocal => {
+                let write: proto::OpWriteBlockProto = parse(op, message)?;
+                sender = span(&write.header.base_header);
+                let write = Box::new(write_block(write).map_err(content)?);
+                if op == OpCode::WriteBlock { Self::WriteBlock(write) } else { Self::WriteLocal(write) }
+            }
+            OpCode::TransferBlock | OpCode::SendReplica => {
+                let transfer: proto::OpTransferBlockProto = parse(op, message)?;
+                sender = span(&transfer.header.base_header);
+                let transfer = transfer_block(transfer).map_err(content)?;
+                if op == OpCode::TransferBlock { Self::TransferBlock(transfer) } else { Self::SendReplica(transfer) }
+            }
+            OpCode::BlockChecksum => {
+                let checksum: proto::OpBlockChecksumProto = parse(op, message)?;
+                sender = span(&checksum.header);
+                Self::BlockChecksum(block_checksum(checksum).map_err(content)?)
+            }
             OpCode::CopyBlock => {
                 let copy: proto::OpCopyBlockProto = parse(op, message)?;
+                sender = span(&copy.header);
                 let (block, token) = from_base_header(copy.header).map_err(content)?;
                 Self::CopyBlock(CopyBlock { block, token })
             }
-            OpCode::ReplaceBlock => Self::ReplaceBlock(Box::new(replace_block(parse(op, message)?).map_err(content)?)),
+            OpCode::ReplaceBlock => {
+                let replace: proto::OpReplaceBlockProto = parse(op, message)?;
+                sender = span(&replace.header);
+                Self::ReplaceBlock(Box::new(replace_block(replace).map_err(content)?))
+            }
             OpCode::RequestShortCircuitFds => {
-                Self::RequestShortCircuitFds(request_fds(parse(op, message)?).map_err(content)?)
+                let request: proto::OpRequestShortCircuitAccessProto = parse(op, message)?;
+                sender = span(&request.header);
+                Self::RequestShortCircuitFds(request_fds(request).map_err(content)?)
             }
             OpCode::ReleaseShortCircuitFds => {
                 let release: proto::ReleaseShortCircuitAccessRequestProto = parse(op, message)?;
@@ -358,7 +423,8 @@ impl Operation {
             OpCode::ReadMetadata | OpCode::BlockGroupChecksum | OpCode::Custom => {
                 return Err(OpError::Unsupported { op });
             }
-        })
+        };
+        Ok((operation, sender))
     }
 }
 
@@ -372,7 +438,7 @@ fn request<M: Message>(code: OpCode, message: &M) -> Vec<u8> {
 }
 
 pub(super) fn base_header(block: &ExtendedBlock, token: &Token) -> proto::BaseHeaderProto {
-    proto::BaseHeaderProto { block: block.into(), token: Some(token.into()) }
+    proto::BaseHeaderProto { block: block.into(), token: Some(token.into()), trace_info: None }
 }
 
 pub(super) fn from_base_header(header: proto::BaseHeaderProto) -> Result<(ExtendedBlock, Token), ConvertError> {

@@ -18,7 +18,9 @@ use super::operation::{base_header, from_base_header};
 use super::{Decoded, MessageError, Status, decode_into, status};
 use crate::convert::ConvertError;
 use crate::delimited;
+use crate::proto::hdfs::BaseHeaderProto;
 use crate::proto::hearth as proto;
+use crate::trace::{self, SpanContext};
 
 /// Request that turns a connection into one of many reads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -61,6 +63,8 @@ pub struct RangeRequest {
     pub range: ByteRange,
     /// Slot for the answer.
     pub place: Option<AnswerSlot>,
+    /// Span of the reader, if its trace is sampled.
+    pub trace: Option<SpanContext>,
 }
 
 /// Head before the bytes of a range.
@@ -171,7 +175,7 @@ impl RangeRequest {
     pub fn encode_into(&self, into: &mut Vec<u8>) {
         let message = proto::ManyRangeProto {
             request: self.request,
-            header: base_header(&self.block, &self.token),
+            header: BaseHeaderProto { trace_info: self.trace.map(Into::into), ..base_header(&self.block, &self.token) },
             offset: self.range.start(),
             length: self.range.length(),
             place: self.place.map(|place| place.offset),
@@ -189,11 +193,12 @@ impl TryFrom<proto::ManyRangeProto> for RangeRequest {
     type Error = MessageError;
 
     fn try_from(message: proto::ManyRangeProto) -> Result<Self, MessageError> {
+        let trace = trace::of_data_transfer(message.header.trace_info.as_ref());
         let (block, token) = from_base_header(message.header)?;
         let range = ByteRange::with_length(message.offset, message.length)
             .ok_or(ConvertError::OutOfRange { field: "end of a range", value: message.offset })?;
         let place = message.place.map(|offset| AnswerSlot { offset, bytes: message.place_bytes.unwrap_or_default() });
-        Ok(Self { request: message.request, block, token, range, place })
+        Ok(Self { request: message.request, block, token, range, place, trace })
     }
 }
 

@@ -8,6 +8,7 @@ use prost::Message;
 use super::*;
 use crate::offer::Offer;
 use crate::proto::hdfs::PacketHeaderProto;
+use crate::trace::SpanContext;
 
 fn bytes(hex: &str) -> Vec<u8> {
     let digits: String = hex.chars().filter(|c| !c.is_whitespace()).collect();
@@ -126,6 +127,28 @@ fn operations() -> Vec<Operation> {
 }
 
 #[test]
+fn operations_on_blocks_carry_the_senders_span() {
+    let span = SpanContext { trace_id: [1; 16], span_id: [2; 8] };
+    for operation in operations() {
+        let with_block = !matches!(
+            operation,
+            Operation::ReleaseShortCircuitFds(_)
+                | Operation::RequestShortCircuitShm { .. }
+                | Operation::Describe(_)
+                | Operation::ReadMany(_)
+                | Operation::ReplicaStream(_)
+        );
+        let encoded = operation.encode_traced(Some(span));
+        let decoded = Operation::decode_traced(&encoded);
+        let expected = with_block.then_some(span);
+        assert_eq!(decoded, Ok(Decoded::Complete((operation.clone(), expected), encoded.len())));
+        // Without a trace, not a byte is added.
+        assert_eq!(encoded.len() > operation.encode().len(), with_block, "{operation:?}");
+        assert_eq!(Operation::decode(&encoded), Ok(Decoded::Complete(operation, encoded.len())));
+    }
+}
+
+#[test]
 fn read_block_and_its_answers() {
     let golden = bytes(concat!(
         "001c51390a2d0a1e0a120a0442502d3110818080800418e90720e80712080a0012001a002200120b444653436c69656e745f78",
@@ -209,9 +232,10 @@ fn unknown_additions_to_description_are_ignored() {
 /// Returns messages of a connection of many reads: ranges, and heads of successful and refused reads.
 fn many() -> (Vec<RangeRequest>, Vec<RangeHead>) {
     let token = Token { identifier: vec![1, 2], password: vec![3], kind: "k".into(), service: "s".into() };
-    let range = |request, token, place| {
+    let range = |request, token, place: Option<AnswerSlot>| {
         let range = ByteRange::new(513, 700).unwrap();
-        RangeRequest { request, block: block(), token, range, place }
+        let trace = place.map(|_| SpanContext { trace_id: [1; 16], span_id: [2; 8] });
+        RangeRequest { request, block: block(), token, range, place, trace }
     };
     let place = AnswerSlot { offset: 67_584, bytes: 4096 };
     let piece = RangePiece {

@@ -220,6 +220,9 @@ pub struct RpcRequestHeaderProto {
     /// Zig-zag; 0 on a first call, −1 on out-of-band frames.
     #[prost(sint32, optional, tag = "5", default = "-1")]
     pub retry_count: ::core::option::Option<i32>,
+    /// Trace of the caller; absent unless the trace is sampled.
+    #[prost(message, optional, tag = "6")]
+    pub trace_info: ::core::option::Option<RpcTraceInfoProto>,
     /// Audit context; ignore / omit.
     #[prost(message, optional, tag = "7")]
     pub caller_context: ::core::option::Option<RpcCallerContextProto>,
@@ -544,6 +547,18 @@ pub struct RpcCallerContextProto {
     pub context: ::prost::alloc::string::String,
     #[prost(bytes = "bytes", optional, tag = "2")]
     pub signature: ::core::option::Option<::prost::bytes::Bytes>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RpcTraceInfoProto {
+    /// HTrace's id, of Hadoop before 3.4.
+    #[prost(int64, optional, tag = "1")]
+    pub trace_id: ::core::option::Option<i64>,
+    /// HTrace's id of the span, of Hadoop before 3.4.
+    #[prost(int64, optional, tag = "2")]
+    pub parent_id: ::core::option::Option<i64>,
+    /// Hearth: the header "traceparent" of W3C. Hadoop 3.4 reads and ignores it.
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    pub span_context: ::core::option::Option<::prost::bytes::Bytes>,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

@@ -3072,6 +3072,21 @@ pub struct BaseHeaderProto {
     /// Block token (empty fields when tokens are off).
     #[prost(message, optional, tag = "2")]
     pub token: ::core::option::Option<super::common::TokenProto>,
+    /// Trace of the sender; absent unless the trace is sampled.
+    #[prost(message, optional, tag = "3")]
+    pub trace_info: ::core::option::Option<DataTransferTraceInfoProto>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DataTransferTraceInfoProto {
+    /// HTrace's id, which Hadoop before 3.4 requires.
+    #[prost(uint64, optional, tag = "1")]
+    pub trace_id: ::core::option::Option<u64>,
+    /// HTrace's id of the span, which Hadoop before 3.4 requires.
+    #[prost(uint64, optional, tag = "2")]
+    pub parent_id: ::core::option::Option<u64>,
+    /// Hearth: the header "traceparent" of W3C. Hadoop 3.4 reads and ignores it.
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    pub span_context: ::core::option::Option<::prost::bytes::Bytes>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ClientOperationHeaderProto {

@@ -8,6 +8,7 @@ use crate::proto::common::{
     IpcConnectionContextProto, RequestHeaderProto, RpcKindProto, RpcRequestHeaderProto, RpcSaslProto,
     UserInformationProto,
 };
+use crate::trace::{self, SpanContext};
 
 /// Identity of the caller, for all calls of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -39,6 +40,18 @@ pub struct CallFrame {
     pub caller_context: Option<String>,
     /// Proof that the caller context comes from the client itself; often empty.
     pub caller_signature: Bytes,
+    /// Span of the caller, if its trace is sampled.
+    pub trace: Option<SpanContext>,
+}
+
+/// What a call's header has besides the call's identity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CallContext {
+    /// For a caller that tracks state ids: the answer must include everything up to this transaction, the highest one
+    /// that the caller has seen.
+    pub state_id: Option<i64>,
+    /// Span of the caller, if its trace is sampled.
+    pub trace: Option<SpanContext>,
 }
 
 /// A frame from a client.
@@ -122,6 +135,7 @@ pub fn decode_request(mut frame: Bytes) -> Result<Request, RequestError> {
             let call: RequestHeaderProto = delimited::take(&mut frame).map_err(body_error)?;
             let request = delimited::take_bytes(&mut frame).map_err(body_error)?;
             let retry_count = header.retry_count();
+            let trace = trace::of_rpc(header.trace_info.as_ref());
             let (caller_context, signature) =
                 header.caller_context.map(|context| (context.context, context.signature)).unzip();
             Ok(Request::Call(CallFrame {
@@ -135,6 +149,7 @@ pub fn decode_request(mut frame: Bytes) -> Result<Request, RequestError> {
                 state_id: header.state_id,
                 caller_context,
                 caller_signature: signature.flatten().unwrap_or_default(),
+                trace,
             }))
         }
         call_id => Err(fail(RequestErrorKind::OutOfBand { call_id })),
@@ -150,13 +165,12 @@ pub fn encode_call(
     method: &str,
     request: &impl Message,
 ) -> Bytes {
-    encode_call_after(None, call_id, client_id, retry_count, protocol, method, request)
+    encode_call_with(CallContext::default(), call_id, client_id, retry_count, protocol, method, request)
 }
 
-/// Like `encode_call`, for a caller that tracks state ids: the answer must include everything up to `state_id`, the
-/// highest transaction that the caller has seen.
-pub fn encode_call_after(
-    state_id: Option<i64>,
+/// Like `encode_call`, with a context.
+pub fn encode_call_with(
+    context: CallContext,
     call_id: i32,
     client_id: ClientId,
     retry_count: i32,
@@ -170,8 +184,11 @@ pub fn encode_call_after(
         declaring_class_protocol_name: protocol.to_owned(),
         client_protocol_version: protocols::VERSION,
     };
-    let header =
-        RpcRequestHeaderProto { state_id, ..header(call_id, Bytes::copy_from_slice(&client_id.0), retry_count) };
+    let header = RpcRequestHeaderProto {
+        state_id: context.state_id,
+        trace_info: context.trace.map(Into::into),
+        ..header(call_id, Bytes::copy_from_slice(&client_id.0), retry_count)
+    };
     frame(|into| {
         delimited::put(&header, into);
         delimited::put(&call, into);

@@ -11,7 +11,7 @@ use crate::{act_as, page, picture, webhdfs, with_browser};
 const AUDIT: &str = include_str!("audit.js");
 
 /// Pages of the NameNode, with a text that each shows when it is complete.
-const NAMENODE: [(&str, &str); 10] = [
+const NAMENODE: [(&str, &str); 11] = [
     ("overview", "Capacity by medium"),
     ("datanodes", "2 DataNodes"),
     ("datanodes/dead", "No DataNode is in this state."),
@@ -19,6 +19,7 @@ const NAMENODE: [(&str, &str); 10] = [
     ("snapshots", "Allow snapshots of a directory"),
     ("open-files", "Open files and leases"),
     ("problems", "Blocks without a replica"),
+    ("users", "Last 25 minutes"),
     ("startup", "awaiting reported blocks"),
     ("configuration", "dfs.replication"),
     ("log", "NameNode is serving"),

@@ -1,0 +1,194 @@
+//! Which users made the most calls in the last minutes, by operation. For `/jmx` and the user interface.
+//!
+//! Calls are counted in steps of six seconds, as Apache's NameNode does for its shortest window.
+//! Bounds: `STEPS_MAX` steps of `USERS_MAX` users each, with one count for each operation; a few MB at most. Further
+//! users of a step share one name, because clients choose their names.
+//!
+//! Source: Hadoop's `TopMetrics` and `RollingWindowManager`.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+/// Length of a step.
+const STEP: Duration = Duration::from_secs(6);
+/// Windows that are reported, in minutes: the default of `dfs.namenode.top.windows.minutes`.
+pub const WINDOWS_MINUTES: [u64; 3] = [1, 5, 25];
+/// Number of steps that are kept: those of the longest window.
+const STEPS_MAX: usize = 25 * 60 / 6;
+/// Maximum number of users that are counted apart in a step.
+const USERS_MAX: usize = 100;
+/// Length of the longest name that is kept.
+const NAME_BYTES_MAX: usize = 256;
+/// Name under which the others are counted. No user has it: names have no spaces.
+const OTHERS: &str = "all other users";
+/// Maximum number of users that are reported for an operation: the default of `dfs.namenode.top.num.users`.
+const REPORTED_MAX: usize = 10;
+/// Operation that stands for all.
+const ALL: &str = "*";
+
+/// Counts of recent calls.
+pub struct TopUsers {
+    is_enabled: bool,
+    steps: Mutex<VecDeque<Step>>,
+}
+
+struct Step {
+    /// Time since the zero of the monotonic clock, in steps.
+    number: u64,
+    users: HashMap<Arc<str>, Vec<(&'static str, u64)>>,
+}
+
+/// Calls of one operation in a window.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OperationCount {
+    /// Method of ClientProtocol; `*` for all together.
+    pub operation: &'static str,
+    pub total: u64,
+    /// The users with the most calls, in this order.
+    pub users: Vec<(Arc<str>, u64)>,
+}
+
+impl TopUsers {
+    pub fn new(is_enabled: bool) -> Self {
+        Self { is_enabled, steps: Mutex::default() }
+    }
+
+    /// Counts a call. `now`: time on the monotonic clock.
+    pub fn record(&self, user: &Arc<str>, operation: &'static str, now: Duration) {
+        if !self.is_enabled {
+            return;
+        }
+        let number = step_of(now);
+        let mut steps = self.steps.lock();
+        // Threads may come here in another order than they read the clock.
+        if steps.back().is_none_or(|last| last.number < number) {
+            if steps.len() >= STEPS_MAX {
+                steps.pop_front();
+            }
+            steps.push_back(Step { number, users: HashMap::new() });
+        }
+        let Some(step) = steps.back_mut() else { return };
+        let counts = match step.users.get_mut(user) {
+            Some(counts) => counts,
+            None if step.users.len() < USERS_MAX && user.len() <= NAME_BYTES_MAX => {
+                step.users.entry(user.clone()).or_default()
+            }
+            None => step.users.entry(OTHERS.into()).or_default(),
+        };
+        match counts.iter_mut().find(|(known, _)| *known == operation) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((operation, 1)),
+        }
+    }
+
+    /// Returns the counts of the last `minutes`: first those of all operations together, then the most frequent
+    /// operation.
+    pub fn window(&self, minutes: u64, now: Duration) -> Vec<OperationCount> {
+        let length = minutes * 60 / STEP.as_secs();
+        let oldest = (step_of(now) + 1).saturating_sub(length);
+        let mut counts = BTreeMap::<&'static str, BTreeMap<Arc<str>, u64>>::new();
+        for step in self.steps.lock().iter().filter(|step| step.number >= oldest) {
+            for (user, of_user) in &step.users {
+                for (operation, count) in of_user {
+                    for operation in [ALL, *operation] {
+                        *counts.entry(operation).or_default().entry(user.clone()).or_default() += count;
+                    }
+                }
+            }
+        }
+        let mut all: Vec<OperationCount> = counts
+            .into_iter()
+            .map(|(operation, users)| {
+                let total = users.values().sum();
+                let mut users: Vec<(Arc<str>, u64)> = users.into_iter().collect();
+                users.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+                users.truncate(REPORTED_MAX);
+                OperationCount { operation, total, users }
+            })
+            .collect();
+        all.sort_by_key(|count| (count.operation != ALL, std::cmp::Reverse(count.total)));
+        all
+    }
+
+    /// Returns the windows as Apache's NameNode reports them in `TopUserOpCounts`.
+    pub fn json(&self, now: Duration) -> Vec<Value> {
+        let windows = WINDOWS_MINUTES.iter().map(|minutes| {
+            let operations = self.window(*minutes, now).into_iter().map(|count| {
+                let users: Vec<Value> =
+                    count.users.iter().map(|(user, count)| json!({ "user": &**user, "count": count })).collect();
+                json!({ "opType": count.operation, "topUsers": users, "totalCount": count.total })
+            });
+            json!({ "windowLenMs": minutes * 60_000, "ops": operations.collect::<Vec<_>>() })
+        });
+        windows.collect()
+    }
+}
+
+fn step_of(now: Duration) -> u64 {
+    now.as_secs() / STEP.as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn calls_leave_a_window_with_its_length() {
+        let top = TopUsers::new(true);
+        let (ann, bob) = (Arc::<str>::from("ann"), Arc::<str>::from("bob"));
+        for _ in 0..3 {
+            top.record(&ann, "create", at(100));
+        }
+        top.record(&bob, "create", at(130));
+        top.record(&bob, "getListing", at(131));
+        let now = at(150);
+        let window = top.window(1, now);
+        assert_eq!(
+            window[0],
+            OperationCount { operation: "*", total: 5, users: vec![(ann.clone(), 3), (bob.clone(), 2)] }
+        );
+        assert_eq!((window[1].operation, window[1].total), ("create", 4));
+        assert_eq!(window[2], OperationCount { operation: "getListing", total: 1, users: vec![(bob.clone(), 1)] });
+        // Ann's calls are more than a minute ago.
+        assert_eq!(top.window(1, at(175))[0].users, [(bob.clone(), 2)]);
+        assert_eq!(top.window(5, at(175))[0].total, 5);
+        assert!(top.window(25, at(10_000)).is_empty());
+        let json = top.json(now);
+        assert_eq!(json[0]["windowLenMs"], 60_000);
+        assert_eq!(json[0]["ops"][0]["topUsers"][0], json!({ "user": "ann", "count": 3 }));
+    }
+
+    #[test]
+    fn invented_names_take_no_more_memory() {
+        let top = TopUsers::new(true);
+        for number in 0..10 * USERS_MAX {
+            top.record(&format!("user-{number}").into(), "create", at(1));
+        }
+        assert_eq!(top.steps.lock()[0].users.len(), USERS_MAX + 1);
+        let window = top.window(1, at(1));
+        assert_eq!(window[0].total, 10 * USERS_MAX as u64);
+        assert_eq!(window[0].users[0], (OTHERS.into(), 9 * USERS_MAX as u64));
+        let long = TopUsers::new(true);
+        long.record(&"x".repeat(NAME_BYTES_MAX + 1).into(), "create", at(1));
+        assert_eq!(long.window(1, at(1))[0].users, [(OTHERS.into(), 1)]);
+        for step in 0..2 * STEPS_MAX as u64 {
+            top.record(&"ann".into(), "create", at(step * STEP.as_secs()));
+        }
+        assert_eq!(top.steps.lock().len(), STEPS_MAX);
+    }
+
+    #[test]
+    fn nothing_is_counted_if_it_is_disabled() {
+        let top = TopUsers::new(false);
+        top.record(&"ann".into(), "create", at(1));
+        assert!(top.window(1, at(1)).is_empty());
+    }
+}
