@@ -28,7 +28,6 @@ import org.apache.hadoop.util.Progressable;
  */
 public class HearthFileSystem extends DistributedFileSystem implements HearthBulk {
     private HearthClient client;
-    private volatile boolean verifyChecksum = true;
 
     /** Called by Hadoop. */
     public HearthFileSystem() {
@@ -37,6 +36,10 @@ public class HearthFileSystem extends DistributedFileSystem implements HearthBul
     @Override
     public void initialize(URI uri, Configuration conf) throws IOException {
         super.initialize(uri, conf);
+        // Some versions of HBase initialize a file system twice.
+        if (client != null) {
+            client.close();
+        }
         try {
             client = new HearthClient(getUri(), conf, statistics);
         } catch (IOException e) {
@@ -51,17 +54,12 @@ public class HearthFileSystem extends DistributedFileSystem implements HearthBul
 
     @Override
     public FSDataInputStream open(Path file, int bufferSize) throws IOException {
-        return reading(super.open(file, bufferSize));
+        return client.reading(super.open(file, bufferSize));
     }
 
     @Override
     public FSDataInputStream open(PathHandle file, int bufferSize) throws IOException {
-        return reading(super.open(file, bufferSize));
-    }
-
-    private FSDataInputStream reading(FSDataInputStream stream) {
-        // Hearth's client always verifies.
-        return verifyChecksum ? client.reading(stream) : stream;
+        return client.reading(super.open(file, bufferSize));
     }
 
     @Override
@@ -99,7 +97,7 @@ public class HearthFileSystem extends DistributedFileSystem implements HearthBul
             separable &= path.indexOf('\0') < 0;
             paths.append(path).append('\0');
         }
-        byte[][] read = verifyChecksum && separable ? client.readStarts(paths.toString(), length) : null;
+        byte[][] read = separable ? client.readStarts(paths.toString(), length) : null;
         List<FileStart> starts = new ArrayList<>(files.size());
         for (int i = 0; i < files.size(); i++) {
             byte[] bytes = read == null || read.length != files.size() ? null : read[i];
@@ -132,12 +130,6 @@ public class HearthFileSystem extends DistributedFileSystem implements HearthBul
         } catch (IOException e) {
             return new FileStart(file, null, e);
         }
-    }
-
-    @Override
-    public void setVerifyChecksum(boolean verifyChecksum) {
-        super.setVerifyChecksum(verifyChecksum);
-        this.verifyChecksum = verifyChecksum;
     }
 
     @Override

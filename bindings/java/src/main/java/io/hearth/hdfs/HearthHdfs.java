@@ -32,7 +32,6 @@ public class HearthHdfs extends FilterFs {
     private static final String HADOOPS_CLASS = "org.apache.hadoop.fs.Hdfs";
 
     private final HearthClient client;
-    private volatile boolean verifyChecksum = true;
 
     /**
      * Called by Hadoop.
@@ -57,12 +56,12 @@ public class HearthHdfs extends FilterFs {
     @Override
     public FSDataInputStream open(Path file) throws AccessControlException, FileNotFoundException,
             UnresolvedLinkException, IOException {
-        return reading(super.open(file));
+        return client.reading(super.open(file));
     }
 
     @Override
     public FSDataInputStream open(Path file, int bufferSize) throws IOException, UnresolvedLinkException {
-        return reading(super.open(file, bufferSize));
+        return client.reading(super.open(file, bufferSize));
     }
 
     @Override
@@ -78,17 +77,6 @@ public class HearthHdfs extends FilterFs {
         FSDataOutputStream stream = super.createInternal(file, flags, permission, bufferSize, replication, blockSize,
                 progress, checksum, createParent);
         return client.writing(stream, flags, progress);
-    }
-
-    private FSDataInputStream reading(FSDataInputStream stream) {
-        // Hearth's client always verifies.
-        return verifyChecksum ? client.reading(stream) : stream;
-    }
-
-    @Override
-    public void setVerifyChecksum(boolean verifyChecksum) throws IOException, UnresolvedLinkException {
-        super.setVerifyChecksum(verifyChecksum);
-        this.verifyChecksum = verifyChecksum;
     }
 
     /** The superclass would list all before the first. */
