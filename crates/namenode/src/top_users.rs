@@ -1,8 +1,8 @@
 //! Which users made the most calls in the last minutes, by operation. For `/jmx` and the user interface.
 //!
 //! Calls are counted in steps of six seconds, as Apache's NameNode does for its shortest window.
-//! Bounds: `STEPS_MAX` steps of `USERS_MAX` users each, with one count for each operation; a few MB at most. Further
-//! users of a step share one name, because clients choose their names.
+//! Bounds: `STEPS_MAX` steps of `USERS_MAX` users each, with one count for each operation, for each part of the table; a
+//! few MB at most. Further users of a step share one name, because clients choose their names.
 //!
 //! Source: Hadoop's `TopMetrics` and `RollingWindowManager`.
 
@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use hearth_types::Sharded;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -33,7 +34,8 @@ const ALL: &str = "*";
 /// Counts of recent calls.
 pub struct TopUsers {
     is_enabled: bool,
-    steps: Mutex<VecDeque<Step>>,
+    /// Split by thread: every call takes this lock.
+    steps: Sharded<Mutex<VecDeque<Step>>>,
 }
 
 struct Step {
@@ -54,7 +56,7 @@ pub struct OperationCount {
 
 impl TopUsers {
     pub fn new(is_enabled: bool) -> Self {
-        Self { is_enabled, steps: Mutex::default() }
+        Self { is_enabled, steps: Sharded::default() }
     }
 
     /// Counts a call. `now`: time on the monotonic clock.
@@ -63,7 +65,7 @@ impl TopUsers {
             return;
         }
         let number = step_of(now);
-        let mut steps = self.steps.lock();
+        let mut steps = self.steps.of_thread().lock();
         // Threads may come here in another order than they read the clock.
         if steps.back().is_none_or(|last| last.number < number) {
             if steps.len() >= STEPS_MAX {
@@ -72,13 +74,9 @@ impl TopUsers {
             steps.push_back(Step { number, users: HashMap::new() });
         }
         let Some(step) = steps.back_mut() else { return };
-        let counts = match step.users.get_mut(user) {
-            Some(counts) => counts,
-            None if step.users.len() < USERS_MAX && user.len() <= NAME_BYTES_MAX => {
-                step.users.entry(user.clone()).or_default()
-            }
-            None => step.users.entry(OTHERS.into()).or_default(),
-        };
+        let has_room = step.users.len() < USERS_MAX && user.len() <= NAME_BYTES_MAX;
+        let name: Arc<str> = if has_room || step.users.contains_key(user) { user.clone() } else { OTHERS.into() };
+        let counts = step.users.entry(name).or_default();
         match counts.iter_mut().find(|(known, _)| *known == operation) {
             Some((_, count)) => *count += 1,
             None => counts.push((operation, 1)),
@@ -91,11 +89,13 @@ impl TopUsers {
         let length = minutes * 60 / STEP.as_secs();
         let oldest = (step_of(now) + 1).saturating_sub(length);
         let mut counts = BTreeMap::<&'static str, BTreeMap<Arc<str>, u64>>::new();
-        for step in self.steps.lock().iter().filter(|step| step.number >= oldest) {
-            for (user, of_user) in &step.users {
-                for (operation, count) in of_user {
-                    for operation in [ALL, *operation] {
-                        *counts.entry(operation).or_default().entry(user.clone()).or_default() += count;
+        for part in self.steps.parts() {
+            for step in part.lock().iter().filter(|step| step.number >= oldest) {
+                for (user, of_user) in &step.users {
+                    for (operation, count) in of_user {
+                        for operation in [ALL, *operation] {
+                            *counts.entry(operation).or_default().entry(user.clone()).or_default() += count;
+                        }
                     }
                 }
             }
@@ -172,7 +172,7 @@ mod tests {
         for number in 0..10 * USERS_MAX {
             top.record(&format!("user-{number}").into(), "create", at(1));
         }
-        assert_eq!(top.steps.lock()[0].users.len(), USERS_MAX + 1);
+        assert_eq!(top.steps.of_thread().lock()[0].users.len(), USERS_MAX + 1);
         let window = top.window(1, at(1));
         assert_eq!(window[0].total, 10 * USERS_MAX as u64);
         assert_eq!(window[0].users[0], (OTHERS.into(), 9 * USERS_MAX as u64));
@@ -182,7 +182,7 @@ mod tests {
         for step in 0..2 * STEPS_MAX as u64 {
             top.record(&"ann".into(), "create", at(step * STEP.as_secs()));
         }
-        assert_eq!(top.steps.lock().len(), STEPS_MAX);
+        assert_eq!(top.steps.of_thread().lock().len(), STEPS_MAX);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::Sharded;
+
 /// Upper bounds of the buckets in nanoseconds, each included in its bucket; a last bucket has no bound.
 ///
 /// From 10 µs, which a call that only reads memory takes, to one minute, which a client may take to write a block. Steps
@@ -33,10 +35,37 @@ const BOUNDS_NANOS: [u64; 20] = [
 /// The buckets with a bound, and the one without.
 const BUCKETS: usize = BOUNDS_NANOS.len() + 1;
 
-/// Counts durations by size. An observation is two additions to atomic counters, without a lock: it may be part of every
-/// operation.
+/// For each number of significant bits, the first bucket that a value with so many can be in.
+const FIRST_BUCKETS: [u8; 65] = {
+    let mut first = [0; 65];
+    let mut bits = 1;
+    while bits <= 64 {
+        let mut bucket = first[bits - 1];
+        while (bucket as usize) < BOUNDS_NANOS.len() && BOUNDS_NANOS[bucket as usize] < 1 << (bits - 1) {
+            bucket += 1;
+        }
+        first[bits] = bucket;
+        bits += 1;
+    }
+    first
+};
+
+/// Returns the bucket of a duration: the first whose bound is not below it. Steps through at most two buckets.
+fn bucket_of(nanos: u64) -> usize {
+    let mut bucket = usize::from(FIRST_BUCKETS[(u64::BITS - nanos.leading_zeros()) as usize]);
+    while BOUNDS_NANOS.get(bucket).is_some_and(|bound| *bound < nanos) {
+        bucket += 1;
+    }
+    bucket
+}
+
+/// Counts durations by size. An observation is two additions to atomic counters of the thread's own, without a lock: it
+/// may be part of every operation.
 #[derive(Default, Debug)]
-pub struct Histogram {
+pub struct Histogram(Sharded<Counts>);
+
+#[derive(Default, Debug)]
+struct Counts {
     buckets: [AtomicU64; BUCKETS],
     sum_nanos: AtomicU64,
 }
@@ -51,18 +80,21 @@ impl Histogram {
     pub fn observe_many(&self, took: Duration, count: u64) {
         // 64 bits of nanoseconds suffice for 584 years.
         let nanos = took.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(took.subsec_nanos()));
-        let bucket = BOUNDS_NANOS.partition_point(|bound| *bound < nanos);
-        self.buckets[bucket].fetch_add(count, Ordering::Relaxed);
-        self.sum_nanos.fetch_add(nanos.saturating_mul(count), Ordering::Relaxed);
+        let counts = self.0.of_thread();
+        counts.buckets[bucket_of(nanos)].fetch_add(count, Ordering::Relaxed);
+        counts.sum_nanos.fetch_add(nanos.saturating_mul(count), Ordering::Relaxed);
     }
 
     /// Returns the counts of this moment. Observations at the same time may be in only a part of them.
     pub fn snapshot(&self) -> HistogramSnapshot {
-        let mut counts = [0; BUCKETS];
-        for (count, bucket) in counts.iter_mut().zip(&self.buckets) {
-            *count = bucket.load(Ordering::Relaxed);
+        let mut snapshot = HistogramSnapshot::default();
+        for part in self.0.parts() {
+            for (count, bucket) in snapshot.counts.iter_mut().zip(&part.buckets) {
+                *count += bucket.load(Ordering::Relaxed);
+            }
+            snapshot.sum_nanos = snapshot.sum_nanos.wrapping_add(part.sum_nanos.load(Ordering::Relaxed));
         }
-        HistogramSnapshot { counts, sum_nanos: self.sum_nanos.load(Ordering::Relaxed) }
+        snapshot
     }
 }
 
@@ -193,6 +225,15 @@ mod tests {
         assert_eq!(cumulative[BUCKETS - 2], (Some(Duration::from_secs(60)), 2));
         assert_eq!(cumulative[BUCKETS - 1], (None, 3));
         assert_eq!((snapshot.count(), snapshot.sum()), (3, Duration::from_nanos(61_000_020_001)));
+    }
+
+    #[test]
+    fn bucket_is_the_first_with_a_bound_that_suffices() {
+        let around = BOUNDS_NANOS.iter().flat_map(|bound| [bound - 1, *bound, bound + 1]);
+        let powers = (0..64).flat_map(|bits| [(1u64 << bits) - 1, 1 << bits, (1 << bits) + 1]);
+        for nanos in around.chain(powers).chain([u64::MAX]) {
+            assert_eq!(bucket_of(nanos), BOUNDS_NANOS.partition_point(|bound| *bound < nanos), "{nanos}");
+        }
     }
 
     #[test]

@@ -56,6 +56,8 @@ impl Request for Unread {
 /// Columns of a row that concern the call, apart from its operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Columns {
+    /// Name of the method; `other` for an unknown one.
+    pub name: &'static str,
     /// A repeated call gets the first answer and is not executed again.
     ///
     /// That applies to every call that makes a change of the namespace for the caller, even if the call is idempotent:
@@ -67,7 +69,11 @@ pub struct Columns {
 }
 
 impl Columns {
-    const NONE: Self = Self { at_most_once: false, rack: false };
+    const NONE: Self = Self::of("other");
+
+    const fn of(name: &'static str) -> Self {
+        Self { name, at_most_once: false, rack: false }
+    }
 
     const fn at_most_once(self) -> Self {
         Self { at_most_once: true, ..self }
@@ -116,16 +122,8 @@ macro_rules! operations {
         /// Returns the columns of a method's row; [`Columns::NONE`] for an unknown method.
         pub fn columns(method: &str) -> Columns {
             match method {
-                $(stringify!($method) => Columns::NONE$(.$column())*,)*
+                $(stringify!($method) => Columns::of(stringify!($method))$(.$column())*,)*
                 _ => Columns::NONE,
-            }
-        }
-
-        /// Returns a method's name; `other` for an unknown method.
-        pub fn name(method: &str) -> &'static str {
-            match method {
-                $(stringify!($method) => stringify!($method),)*
-                _ => "other",
             }
         }
 

@@ -91,7 +91,11 @@ impl RpcMetrics {
         })
     }
 
-    pub(super) fn method(&self, name: &str) -> MethodIndex {
+    /// Returns the place of a method. `likely`: that of the call before it, which is mostly of the same method.
+    pub(super) fn method(&self, name: &str, likely: Option<MethodIndex>) -> MethodIndex {
+        if let Some(likely) = likely.filter(|likely| self.methods[likely.0].name == name) {
+            return likely;
+        }
         MethodIndex(self.positions.get(name).copied().unwrap_or(self.methods.len() - 1))
     }
 
@@ -111,7 +115,7 @@ impl RpcMetrics {
 
     /// Records a call that was made in another way than by RPC and has no queue.
     pub fn record_call(&self, name: &str, took: Duration, succeeded: bool) {
-        let method = self.method(name);
+        let method = self.method(name, None);
         self.record_start(method, Duration::ZERO);
         self.record_end(method, took, succeeded);
     }
@@ -125,6 +129,7 @@ impl RpcMetrics {
         self.count(|metrics| &metrics.connections)
     }
 
+    /// Counts a call that does not have its response at once.
     pub(super) fn count_call(self: &Arc<Self>) -> Counted {
         self.count(|metrics| &metrics.calls_in_progress)
     }
@@ -179,14 +184,14 @@ mod tests {
     fn unknown_methods_share_one_name() {
         let metrics = RpcMetrics::new(&[protocols::CLIENT]);
         for name in ["none", "", "initReplicaRecovery"] {
-            assert_eq!(metrics.method(name), metrics.method(OTHER_METHODS), "{name}");
+            assert_eq!(metrics.method(name, None), metrics.method(OTHER_METHODS, None), "{name}");
         }
         for name in ["getFileInfo", "openMany", "getProtocolSignature"] {
-            assert_ne!(metrics.method(name), metrics.method(OTHER_METHODS), "{name}");
+            assert_ne!(metrics.method(name, None), metrics.method(OTHER_METHODS, None), "{name}");
         }
         let before = metrics.figures(0).methods.len();
-        metrics.record_start(metrics.method("none"), Duration::ZERO);
-        metrics.record_end(metrics.method("nothing"), Duration::from_millis(1), false);
+        metrics.record_start(metrics.method("none", None), Duration::ZERO);
+        metrics.record_end(metrics.method("nothing", None), Duration::from_millis(1), false);
         let figures = metrics.figures(8020);
         assert_eq!((figures.port, figures.methods.len()), (8020, before));
         let other = figures.methods.last().unwrap();

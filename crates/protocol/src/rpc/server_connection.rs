@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::stream::FuturesUnordered;
@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use super::buffered_bytes::ConnectionBytes;
 use super::frames::{FrameReader, FrameWriter, LONG_FRAME_BYTES};
 use super::meta_info;
-use super::metrics::{Counted, RpcMetrics};
+use super::metrics::{Counted, MethodIndex, RpcMetrics};
 use super::server::RpcServerOptions;
 use super::service::{Call, Caller, Service, application_error};
 use crate::trace::{self, Span};
@@ -60,7 +60,21 @@ pub(super) enum ConnectionEnd {
     Slow,
 }
 
-type PendingAnswer = Pin<Box<dyn Future<Output = CompletedCall> + Send>>;
+type Answer = Pin<Box<dyn Future<Output = CompletedCall> + Send>>;
+
+/// A call that was not answered at once.
+struct PendingAnswer {
+    answer: Answer,
+    _counted: Counted,
+}
+
+impl Future for PendingAnswer {
+    type Output = CompletedCall;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<CompletedCall> {
+        self.answer.as_mut().poll(context)
+    }
+}
 
 /// A call that has its response.
 struct CompletedCall {
@@ -69,6 +83,8 @@ struct CompletedCall {
     request_bytes: usize,
     /// Request bytes not covered by a memory claim.
     short_bytes: usize,
+    /// When its operation ended.
+    ended: Instant,
 }
 
 /// Stages of a connection.
@@ -106,6 +122,11 @@ pub(super) struct ServerConnection<S> {
     /// Time of the last read from the socket, which completed the frames that are complete in `input` now: all of them are
     /// taken before more is read.
     read_at: Instant,
+    /// Time of the last event, if a call that is taken now begins at it: the last read, or the end of the call before
+    /// it. Reading the clock costs as much as other parts of a short call.
+    now: Option<Instant>,
+    /// Method of the last call.
+    last_method: Option<MethodIndex>,
 }
 
 impl<S: Service> ServerConnection<S> {
@@ -136,6 +157,8 @@ impl<S: Service> ServerConnection<S> {
             is_active: true,
             held,
             read_at: Instant::now(),
+            now: None,
+            last_method: None,
         }
     }
 
@@ -167,6 +190,7 @@ impl<S: Service> ServerConnection<S> {
         let mut look = pin!(tokio::time::sleep_until(self.deadline(progress).0));
         loop {
             self.read_frames()?;
+            self.now = None;
             let was_full = !self.has_room();
             if !self.output.is_empty() {
                 let sent = self.output.write_to(&self.stream.split().1)?;
@@ -200,6 +224,7 @@ impl<S: Service> ServerConnection<S> {
                     self.metrics.record_received(count);
                     progress = Instant::now();
                     self.read_at = progress;
+                    self.now = Some(progress);
                 }
                 granted = step_of(&mut self.claim), if self.claim.is_some() => {
                     if !granted {
@@ -431,8 +456,9 @@ impl<S: Service> ServerConnection<S> {
             caller_signature: frame.caller_signature,
         };
         let (service, metrics) = (self.service.clone(), self.metrics.clone());
-        let method = metrics.method(&call.method);
-        let began = Instant::now();
+        let method = metrics.method(&call.method, self.last_method);
+        self.last_method = Some(method);
+        let began = self.now.take().unwrap_or_else(Instant::now);
         let queued = began.saturating_duration_since(self.read_at);
         metrics.record_start(method, queued);
         if span.is_recording() {
@@ -443,14 +469,14 @@ impl<S: Service> ServerConnection<S> {
         let short_bytes = if claim.is_some() { 0 } else { request_bytes };
         self.is_active = true;
         let answer = async move {
-            let _counted = metrics.count_call();
             // Ends with the call.
             let mut span = span;
             let outcome = match call.protocol.as_str() {
                 protocols::PROTOCOL_INFO => meta_info::answer(service.protocols(), &call.method, &call.request),
                 _ => trace::within(span.context(), service.call(call)).await,
             };
-            metrics.record_end(method, began.elapsed(), outcome.is_ok());
+            let ended = Instant::now();
+            metrics.record_end(method, ended.saturating_duration_since(began), outcome.is_ok());
             let frame = match outcome {
                 Ok(message) => encode_success(call_id, &client_id, retry_count, &message),
                 Err(error) => {
@@ -459,18 +485,22 @@ impl<S: Service> ServerConnection<S> {
                 }
             };
             drop(claim);
-            CompletedCall { frame, request_bytes, short_bytes }
+            CompletedCall { frame, request_bytes, short_bytes, ended }
         };
-        let mut answer: PendingAnswer = Box::pin(answer);
+        let mut answer: Answer = Box::pin(answer);
         // Most calls only access memory and are ready here, without a queue or another task.
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let mut context = Context::from_waker(std::task::Waker::noop());
         match pin!(&mut answer).poll(&mut context) {
-            Poll::Ready(CompletedCall { frame, .. }) => self.output.push(frame),
+            Poll::Ready(CompletedCall { frame, ended, .. }) => {
+                self.output.push(frame);
+                self.now = Some(ended);
+            }
             // Polled again with a real waker once it is in the set.
             Poll::Pending => {
                 self.in_flight_bytes += request_bytes;
                 self.short_bytes += short_bytes;
-                self.in_flight.push(answer);
+                let counted = self.metrics.count_call();
+                self.in_flight.push(PendingAnswer { answer, _counted: counted });
             }
         }
     }
