@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn lowest_limit_of_the_cgroup_and_those_above_counts() {
-        let unlimited_1 = "9223372036854771712\n";
+        const UNLIMITED_1: &str = "9223372036854771712\n";
         // The text of /proc/self/cgroup, files below the mount, and the limit.
         let cases: [(&str, &[(&str, &str)], Option<u64>); 8] = [
             ("0::/\n", &[], None),
@@ -291,9 +291,9 @@ mod tests {
             (
                 "9:cpu,cpuacct:/c\n5:memory:/a/b\n1:name=systemd:/d\n0::/e\n",
                 &[
-                    ("memory/memory.limit_in_bytes", unlimited_1),
+                    ("memory/memory.limit_in_bytes", UNLIMITED_1),
                     ("memory/a/memory.limit_in_bytes", "5000\n"),
-                    ("memory/a/b/memory.limit_in_bytes", unlimited_1),
+                    ("memory/a/b/memory.limit_in_bytes", UNLIMITED_1),
                     ("memory/c/memory.limit_in_bytes", "1\n"),
                 ],
                 Some(5000),
