@@ -78,10 +78,10 @@ fn check_jdks(jar: &Path, architectures: &[&str]) -> Result<()> {
 
 /// Installs Rust's standard library for an architecture, if it is missing.
 fn add_target(architecture: &str) -> Result<()> {
-    let target = old_glibc::triple(architecture);
-    if has_target(&target) {
+    if old_glibc::has_standard_library(architecture)? {
         return Ok(());
     }
+    let target = old_glibc::triple(architecture);
     let without = "or leave this library out: cargo xtask java --architecture";
     if !run::exists("rustup", "--version") {
         bail!(
@@ -94,17 +94,6 @@ fn add_target(architecture: &str) -> Result<()> {
     let mut add = Command::new("rustup");
     run::run_or_fail(add.args(["target", "add", &target]).current_dir(root()))
         .with_context(|| format!("cannot add {target}; try again, {without} {}", std::env::consts::ARCH))
-}
-
-/// Returns whether Rust's standard library for `target` is installed.
-fn has_target(target: &str) -> bool {
-    let mut rustc = Command::new("rustc");
-    // The toolchain is the one of the workspace.
-    let output = rustc.args(["--print", "target-libdir", "--target", target]).current_dir(root()).output();
-    output.is_ok_and(|output| {
-        let directory = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        output.status.success() && fs::read_dir(directory).is_ok_and(|mut files| files.next().is_some())
-    })
 }
 
 /// Checks that a library is small, and needs glibc alone and no newer one than every system has.

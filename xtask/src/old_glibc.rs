@@ -23,23 +23,26 @@ pub fn triple(architecture: &str) -> String {
     format!("{architecture}-unknown-linux-gnu")
 }
 
-/// Checks that Rust's standard library for an architecture is installed. The error says how.
-fn has_standard_library(architecture: &str) -> Result<()> {
-    let triple = triple(architecture);
+/// Returns whether the workspace's toolchain has Rust's standard library for an architecture.
+pub fn has_standard_library(architecture: &str) -> Result<bool> {
     let sysroot = run::output(Command::new("rustc").args(["--print", "sysroot"]).current_dir(root()))?;
-    let library = Path::new(&sysroot).join("lib/rustlib").join(&triple).join("lib");
-    ensure!(library.is_dir(), "Rust's standard library for {triple} is missing: run `rustup target add {triple}`");
-    Ok(())
+    let library = Path::new(&sysroot).join("lib/rustlib").join(triple(architecture)).join("lib");
+    // A directory may be left of a library that was removed.
+    Ok(std::fs::read_dir(library).is_ok_and(|mut files| files.next().is_some()))
 }
 
 /// Returns a command that builds like `cargo build`, for an architecture and [`GLIBC`]. The caller adds the package and the profile.
 pub fn cargo(architecture: &str) -> Result<Command> {
-    has_standard_library(architecture)?;
+    let triple = triple(architecture);
+    ensure!(
+        has_standard_library(architecture)?,
+        "Rust's standard library for {triple} is missing: run `rustup target add {triple}`"
+    );
     let tools = tools()?;
     let path = std::env::var("PATH").unwrap_or_default();
     let mut build = Command::new(tools.join("cargo-zigbuild"));
     build.current_dir(root()).args(["zigbuild", "--locked", "--target"]);
-    build.arg(format!("{}.{}.{}", triple(architecture), GLIBC.0, GLIBC.1));
+    build.arg(format!("{triple}.{}.{}", GLIBC.0, GLIBC.1));
     // cargo-zigbuild starts this Python to find zig.
     build.env("PATH", format!("{}:{path}", tools.display()));
     Ok(build)

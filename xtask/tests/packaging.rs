@@ -102,6 +102,33 @@ fn instances_share_nothing() {
     assert!(text.lines().any(|line| line == "RuntimeDirectory=hearth-%i"));
 }
 
+/// The script finds the setting in each form in which systemd reads it.
+#[test]
+fn restart_on_upgrade_can_be_turned_off() {
+    let text = fs::read_to_string(packaging().join("files/scripts/setup.sh")).unwrap();
+    let (_, rest) = text.split_once("! grep -Eqs ").unwrap();
+    let (pattern, _) = rest.split_once(" /etc/default/hearth").unwrap();
+    let own = fs::read_to_string(packaging().join("files/default")).unwrap();
+    let scratch = Scratch(std::env::temp_dir().join(format!("hearth-restart-{}", std::process::id())));
+    fs::create_dir_all(&scratch.0).unwrap();
+    let file = scratch.0.join("default");
+    let key = "HEARTH_RESTART_ON_UPGRADE";
+    for (text, is_off) in [
+        (own, false),
+        (format!("{key}=no\n"), true),
+        (format!("HEARTH_LOG=info\n{key}=\"no\" \n"), true),
+        (format!("  {key}='no'\n"), true),
+        (format!("{key}=yes\n"), false),
+        (format!("{key}=nobody\n"), false),
+        (format!("#{key}=no\n"), false),
+    ] {
+        fs::write(&file, &text).unwrap();
+        let script = format!("grep -Eqs {pattern} \"$0\"");
+        let status = Command::new("sh").args(["-c", &script]).arg(&file).status().unwrap();
+        assert_eq!(status.success(), is_off, "{text}");
+    }
+}
+
 /// logrotate takes the file, and renames or truncates the logs that it names.
 #[test]
 fn logs_are_rotated() {

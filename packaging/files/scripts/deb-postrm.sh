@@ -1,7 +1,7 @@
 #!/bin/sh
 set -e
 if [ -d /run/systemd/system ]; then
-    systemctl daemon-reload
+    systemctl daemon-reload || echo "hearth: run 'systemctl daemon-reload', which has failed"
 fi
 if [ "$1" = purge ] && [ -d /var/lib/hearth ]; then
     # The namespace and the replicas are not this package's to delete.

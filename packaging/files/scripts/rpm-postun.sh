@@ -1,4 +1,4 @@
 if [ -d /run/systemd/system ]; then
-    systemctl daemon-reload
+    systemctl daemon-reload || echo "hearth: run 'systemctl daemon-reload', which has failed"
 fi
 exit 0

@@ -11,8 +11,9 @@ else
     install -d -m 0755 -o hearth -g hearth /var/lib/hearth /run/hearth
 fi
 if [ -d /run/systemd/system ]; then
-    systemctl daemon-reload
-    if [ -n "$upgrade" ] && ! grep -Eqs '^HEARTH_RESTART_ON_UPGRADE="?no"?[[:space:]]*$' /etc/default/hearth; then
+    systemctl daemon-reload || echo "hearth: run 'systemctl daemon-reload', which has failed"
+    # As systemd reads the file: with quotes of either kind or without.
+    if [ -n "$upgrade" ] && ! grep -Eqs "^[[:space:]]*HEARTH_RESTART_ON_UPGRADE=[\"']?no[\"']?[[:space:]]*\$" /etc/default/hearth; then
         # Replicas stay in memory over the restart.
         systemctl try-restart hearth-namenode.service hearth-datanode.service 'hearth@*.service' ||
             echo "hearth: a service did not start again: see systemctl status 'hearth*'"

@@ -9,6 +9,10 @@ if [ -d /run/systemd/system ]; then
         exit 1
     fi
     systemctl disable hearth-namenode.service hearth-datanode.service
+    # Instances have no unit file of their own, so that a pattern would not find them.
+    for link in /etc/systemd/system/*.wants/hearth@*.service; do
+        [ ! -L "$link" ] || systemctl disable "$(basename "$link")"
+    done
     # Clients may still have replicas open.
     systemctl stop var-lib-hearth-memory.mount || echo "hearth: /var/lib/hearth/memory is still in use, and stays mounted"
 fi

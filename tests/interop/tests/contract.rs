@@ -7,8 +7,9 @@
 //! failure, so that the list only shrinks. A run of everything writes docs/contract.md. Filters (`-- Append Quota`)
 //! select classes.
 //!
-//! The classes that read files run a second time (`contract::files::...`), with the jar of Hearth's Java binding, by whose
-//! file system they read. `cargo xtask test --cluster` also runs the classes of file systems there that read none.
+//! The classes that read or write files run a second time (`contract::files::...`), with the file system of Hearth's jar, by
+//! which they read and write. `cargo xtask test --cluster` also runs the classes of file systems there whose subject is
+//! neither.
 
 #![expect(clippy::disallowed_methods, reason = "it waits for other processes, in real time")]
 
@@ -83,16 +84,16 @@ const CLASSES: &[&str] = &[
     "org.apache.hadoop.cli.TestCacheAdminCLI",
 ];
 
-/// Classes of file systems that open no file. Hearth's file system, a subclass of Apache's, changes only how files are
-/// opened, so they would repeat what they do with Apache's.
+/// Classes of file systems that open no file and are not about writing: they only make the files that they need. Hearth's
+/// file system, a subclass of Apache's, changes only how files are read and written, so they would repeat what they do with
+/// Apache's.
 ///
 /// Classes of file contexts are not among them: Hearth's file system for those is a wrapper, not a subclass.
-const WITHOUT_READS: &[&str] = &[
+const WITHOUT_DATA: &[&str] = &[
     "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractBulkDelete",
     "hearth.contract.ContentSummary",
     "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractDelete",
     "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractGetFileStatus",
-    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractLeaseRecovery",
     "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractMkdir",
     "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractRootDirectory",
     "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractSafeMode",
@@ -157,7 +158,7 @@ fn main() -> ExitCode {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Client {
     Apache,
-    /// That of Hearth's Java binding, which reads files by Hearth's client.
+    /// That of Hearth's Java binding, which reads and writes files by Hearth's client.
     Hearth,
 }
 
@@ -170,11 +171,11 @@ impl Client {
         }
     }
 
-    /// Returns whether the class runs with this client. Hearth's reads files; everything else stays Apache's.
+    /// Returns whether the class runs with this client. Hearth's reads and writes files; everything else stays Apache's.
     fn runs(self, class: &str) -> bool {
-        let read = ["ontract", "FileContext", "TestFc", "FSMain", "FsMain", "WrappedIO"];
-        let reads = read.iter().any(|part| class.contains(part)) && (slow() || !WITHOUT_READS.contains(&class));
-        self == Self::Apache || reads
+        let contracts = ["ontract", "FileContext", "TestFc", "FSMain", "FsMain", "WrappedIO"];
+        let is_contract = contracts.iter().any(|part| class.contains(part));
+        self == Self::Apache || is_contract && (slow() || !WITHOUT_DATA.contains(&class))
     }
 }
 

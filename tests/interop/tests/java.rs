@@ -106,6 +106,8 @@ const FILE_TOKEN_CHECKS: &[Check] = &[
     ("file_being_written_is_read_to_its_visible_length", growing),
     ("a_killed_datanode_comes_back", killed),
     ("many_files_are_read_by_one_call", bulk),
+    // Quotas, leases and their exceptions are the NameNode's, and every pipeline has a token.
+    ("every_write_is_as_hadoops", writes_alike),
     ("large_writes_go_to_the_datanodes_memory", written_to_memory),
     ("killed_writers_file_can_be_taken_over", killed_writer),
     ("users_and_closed_file_systems_are_kept_apart", users),

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hearth_types::{DatanodeUuid, StorageId};
@@ -230,17 +230,33 @@ fn memory_limit(memory: &MemoryOptions, warnings: &mut Vec<String>) -> Result<Op
     Ok(Some(limit))
 }
 
-/// Returns the memory limit of this process's cgroup (version 2, or the root of version 1), if it has one.
+/// Returns the memory limit of this process: the lowest of its cgroup and of those above it, if any has one.
 pub fn cgroup_limit() -> Option<u64> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let path = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
-    let candidates = [
-        format!("/sys/fs/cgroup{path}/memory.max"),
-        "/sys/fs/cgroup/memory.max".to_owned(),
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes".to_owned(),
-    ];
-    let limits = candidates.iter().filter_map(|path| fs::read_to_string(path).ok());
-    // Version 1 represents "no limit" by a number near 2^63.
+    limit_of_cgroups(&own, Path::new("/sys/fs/cgroup"))
+}
+
+/// Returns the lowest memory limit of the cgroups in `own`, the text of /proc/self/cgroup, and of those above them. `root`:
+/// where cgroups are mounted.
+///
+/// Version 1 has a directory for the controller of memory. Both versions may be mounted at once. In a container the own
+/// cgroup may be the top of what is mounted, although its path is that of the host. Source: cgroups(7).
+fn limit_of_cgroups(own: &str, root: &Path) -> Option<u64> {
+    let (version_1, version_2) = ((root.join("memory"), "memory.limit_in_bytes"), (root.to_owned(), "memory.max"));
+    let mut files: Vec<PathBuf> = [&version_1, &version_2].map(|(top, file)| top.join(file)).into();
+    for line in own.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let (top, file) = match controllers {
+            "" => &version_2,
+            _ if controllers.split(',').any(|controller| controller == "memory") => &version_1,
+            _ => continue,
+        };
+        let levels = Path::new(path.trim_start_matches('/')).ancestors();
+        files.extend(levels.map(|level| top.join(level).join(file)));
+    }
+    let limits = files.iter().filter_map(|path| fs::read_to_string(path).ok());
+    // Version 2 represents "no limit" by the word `max`, version 1 by a number near 2^63.
     limits.filter_map(|text| text.trim().parse::<u64>().ok()).filter(|limit| *limit < 1 << 60).min()
 }
 
@@ -254,5 +270,44 @@ mod tests {
         assert_eq!(uuid.len(), 36);
         assert_eq!(&uuid[14..15], "4");
         assert_ne!(uuid, random_uuid().unwrap());
+    }
+
+    #[test]
+    fn lowest_limit_of_the_cgroup_and_those_above_counts() {
+        const UNLIMITED_1: &str = "9223372036854771712\n";
+        // The text of /proc/self/cgroup, files below the mount, and the limit.
+        let cases: [(&str, &[(&str, &str)], Option<u64>); 8] = [
+            ("0::/\n", &[], None),
+            ("0::/a.slice/b.service\n", &[("a.slice/b.service/memory.max", "4096\n")], Some(4096)),
+            (
+                "0::/a.slice/b.service\n",
+                &[("a.slice/b.service/memory.max", "max\n"), ("a.slice/memory.max", "8192\n")],
+                Some(8192),
+            ),
+            ("0::/a/b\n", &[("a/b/memory.max", "4096\n"), ("a/memory.max", "1024\n")], Some(1024)),
+            // A container: its own cgroup is mounted, and the path is of the host.
+            ("0::/docker/0123\n", &[("memory.max", "2048\n")], Some(2048)),
+            ("0::/a\n", &[("a/memory.max", "max\n"), ("memory.max", "max\n")], None),
+            (
+                "9:cpu,cpuacct:/c\n5:memory:/a/b\n1:name=systemd:/d\n0::/e\n",
+                &[
+                    ("memory/memory.limit_in_bytes", UNLIMITED_1),
+                    ("memory/a/memory.limit_in_bytes", "5000\n"),
+                    ("memory/a/b/memory.limit_in_bytes", UNLIMITED_1),
+                    ("memory/c/memory.limit_in_bytes", "1\n"),
+                ],
+                Some(5000),
+            ),
+            ("", &[("memory/memory.limit_in_bytes", "6000\n")], Some(6000)),
+        ];
+        for (own, files, limit) in cases {
+            let root = tempfile::tempdir().unwrap();
+            for (path, text) in files {
+                let path = root.path().join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            assert_eq!(limit_of_cgroups(own, root.path()), limit, "{own:?} {files:?}");
+        }
     }
 }

@@ -8,11 +8,16 @@ public final class FileStart {
     private final Path path;
     private final byte[] bytes;
     private final IOException failure;
+    private final boolean together;
 
-    FileStart(Path path, byte[] bytes, IOException failure) {
+    /**
+     * @param together whether Hearth's client has read it together with the others, and Hadoop's has not opened it
+     */
+    FileStart(Path path, byte[] bytes, IOException failure, boolean together) {
         this.path = path;
         this.bytes = bytes;
         this.failure = failure;
+        this.together = together;
     }
 
     /**
@@ -35,5 +40,15 @@ public final class FileStart {
             throw failure;
         }
         return bytes;
+    }
+
+    /**
+     * Returns whether Hearth's client has read the file together with the others of the call. Otherwise Hadoop's client has
+     * opened it: Hearth's cannot read it, or cannot be used at all.
+     *
+     * @return whether it was read together with others
+     */
+    public boolean isReadTogether() {
+        return together;
     }
 }

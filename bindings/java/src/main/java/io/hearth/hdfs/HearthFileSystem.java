@@ -105,7 +105,7 @@ public class HearthFileSystem extends DistributedFileSystem implements HearthBul
                 statistics.incrementReadOps(1);
                 statistics.incrementBytesRead(bytes.length);
             }
-            starts.add(bytes == null ? readStart(files.get(i), length) : new FileStart(files.get(i), bytes, null));
+            starts.add(bytes == null ? readStart(files.get(i), length) : new FileStart(files.get(i), bytes, null, true));
         }
         return starts;
     }
@@ -126,9 +126,9 @@ public class HearthFileSystem extends DistributedFileSystem implements HearthBul
                 }
                 done += count;
             }
-            return new FileStart(file, done == bytes.length ? bytes : Arrays.copyOf(bytes, done), null);
+            return new FileStart(file, done == bytes.length ? bytes : Arrays.copyOf(bytes, done), null, false);
         } catch (IOException e) {
-            return new FileStart(file, null, e);
+            return new FileStart(file, null, e, false);
         }
     }
 

@@ -20,7 +20,8 @@ import org.apache.hadoop.mapreduce.lib.input.FileInputFormat;
  *
  * <p>Files with a replica on the same host go into the same split, as long as the split has at most
  * {@code mapreduce.input.fileinputformat.split.maxsize} bytes (128 MiB if unset) and {@value #SPLIT_FILES_KEY} files
- * (10,000 if unset). A larger file has a split of its own. What is left of each host at the end is put together.
+ * (10,000 if unset). A larger file has a split of its own. What is left of each host at the end is put together. Empty
+ * files join the splits of others: Spark skips splits without bytes ({@code spark.hadoopRDD.ignoreEmptySplits}).
  *
  * <p>A record has the bytes that its file had when the splits were made: of a file that has grown since then the first
  * ones. A file that has become shorter fails the task. So does a file of 2 GiB or more, which no record can hold.
@@ -40,7 +41,7 @@ public class SmallFilesInputFormat extends FileInputFormat<Text, BytesWritable> 
     /** Number of files that were read many by one call. */
     public static final String READ_TOGETHER = "Files read together";
 
-    /** Number of files that were read one by one, because the file system cannot do otherwise. */
+    /** Number of files that were read one by one: the file system cannot do otherwise, or Hearth's client cannot be used. */
     public static final String READ_ALONE = "Files read one by one";
 
     /** Called by Hadoop. */

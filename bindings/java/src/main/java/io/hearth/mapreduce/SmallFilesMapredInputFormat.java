@@ -30,7 +30,10 @@ public class SmallFilesMapredInputFormat extends FileInputFormat<Text, BytesWrit
 
     @Override
     public InputSplit[] getSplits(JobConf job, int count) throws IOException {
-        List<org.apache.hadoop.mapreduce.InputSplit> made = new SmallFilesInputFormat().getSplits(Job.getInstance(job));
+        Job copy = Job.getInstance(job);
+        List<org.apache.hadoop.mapreduce.InputSplit> made = new SmallFilesInputFormat().getSplits(copy);
+        // It was set in the copy.
+        job.setLong(NUM_INPUT_FILES, copy.getConfiguration().getLong(NUM_INPUT_FILES, 0));
         InputSplit[] splits = new InputSplit[made.size()];
         for (int i = 0; i < splits.length; i++) {
             org.apache.hadoop.mapreduce.lib.input.CombineFileSplit split =

@@ -81,7 +81,9 @@ final class SmallFilesReader {
             counters.add(SmallFilesInputFormat.READ_ALONE, 1);
         } else {
             // The list keeps no record that the program may have dropped.
-            bytes = ofLength(path, batch.set(next - batchStart, null).bytes(), length);
+            FileStart start = batch.set(next - batchStart, null);
+            bytes = ofLength(path, start.bytes(), length);
+            counters.add(start.isReadTogether() ? SmallFilesInputFormat.READ_TOGETHER : SmallFilesInputFormat.READ_ALONE, 1);
         }
         done += length;
         next++;
@@ -136,7 +138,6 @@ final class SmallFilesReader {
         // At least a byte of each: a call for none would not find out that a file is missing.
         List<FileStart> starts = ((HearthBulk) fs).readStarts(together, (int) Math.max(1, longest));
         batch.addAll(starts);
-        counters.add(SmallFilesInputFormat.READ_TOGETHER, together.size());
     }
 
     /** Returns the length of a file that a record can hold. */

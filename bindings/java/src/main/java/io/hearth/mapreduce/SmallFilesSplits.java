@@ -15,7 +15,8 @@ import org.apache.hadoop.mapreduce.lib.input.FileInputFormat;
 
 /**
  * Puts files into splits. Each file joins the fullest unfinished split of a host that has its first block, so that as few
- * splits as possible are begun. At the end those that are less than half full are put together.
+ * splits as possible are begun. At the end those that are less than half full are put together, and empty files join
+ * splits that have room for more files.
  *
  * <p>Hadoop's {@code CombineFileInputFormat} has no bound for the number of files, and gives up locality for everything
  * that does not fill a split.
@@ -32,9 +33,10 @@ final class SmallFilesSplits {
 
     private final long bytesMax;
     private final int filesMax;
-    private final List<CombineFileSplit> finished = new ArrayList<>();
+    private final List<Part> finished = new ArrayList<>();
     /** Unfinished splits by host. Files without a known host are under "". */
     private final Map<String, Part> unfinished = new LinkedHashMap<>();
+    private final List<Path> empty = new ArrayList<>();
 
     private SmallFilesSplits(Configuration conf) throws IOException {
         bytesMax = conf.getLong(FileInputFormat.SPLIT_MAXSIZE, DEFAULT_SPLIT_BYTES);
@@ -49,7 +51,9 @@ final class SmallFilesSplits {
     static List<CombineFileSplit> of(List<FileStatus> files, Configuration conf) throws IOException {
         SmallFilesSplits splits = new SmallFilesSplits(conf);
         for (FileStatus file : files) {
-            if (!file.isDirectory()) {
+            if (file.isFile() && file.getLen() == 0) {
+                splits.empty.add(file.getPath());
+            } else if (!file.isDirectory()) {
                 splits.add(file, hosts(file, conf));
             } else if (!conf.getBoolean(SKIP_DIRECTORIES_KEY, false)) {
                 throw new IOException(file.getPath() + " is a directory; set " + FileInputFormat.INPUT_DIR_RECURSIVE
@@ -57,14 +61,15 @@ final class SmallFilesSplits {
             }
         }
         splits.finish();
-        return splits.finished;
+        List<CombineFileSplit> made = new ArrayList<>(splits.finished.size());
+        for (Part part : splits.finished) {
+            made.add(part.split());
+        }
+        return made;
     }
 
     /** Returns the hosts that have the first block of a file. */
     private static String[] hosts(FileStatus file, Configuration conf) throws IOException {
-        if (file.getLen() == 0) {
-            return new String[0];
-        }
         BlockLocation[] blocks = file instanceof LocatedFileStatus
                 ? ((LocatedFileStatus) file).getBlockLocations()
                 : file.getPath().getFileSystem(conf).getFileBlockLocations(file, 0, 1);
@@ -78,15 +83,17 @@ final class SmallFilesSplits {
                 best = host;
             }
         }
-        Part part = unfinished.get(best);
-        if (part == null || !part.hasRoom(1, file.getLen())) {
-            if (part != null) {
-                finished.add(part.split());
-            }
-            part = new Part();
-            unfinished.put(best, part);
+        Part part = unfinished.computeIfAbsent(best, host -> new Part());
+        if (part.hasRoom(1, file.getLen())) {
+            part.add(file.getPath(), file.getLen(), hosts);
+            return;
         }
-        part.add(file.getPath(), file.getLen(), hosts);
+        Part other = new Part();
+        other.add(file.getPath(), file.getLen(), hosts);
+        // The larger of the two is finished, so that a large file does not end a split that has only few small ones.
+        boolean isLarge = file.getLen() > part.bytes && part.paths.size() < filesMax;
+        finished.add(isLarge ? other : part);
+        unfinished.put(best, isLarge ? part : other);
     }
 
     private long bytes(String host) {
@@ -98,19 +105,30 @@ final class SmallFilesSplits {
         Part rest = new Part();
         for (Part part : unfinished.values()) {
             if (part.bytes >= bytesMax / 2 || part.paths.size() >= filesMax / 2) {
-                finished.add(part.split());
+                finished.add(part);
                 continue;
             }
             if (!rest.hasRoom(part.paths.size(), part.bytes)) {
-                finished.add(rest.split());
+                finished.add(rest);
                 rest = new Part();
             }
             rest.add(part);
         }
         if (!rest.paths.isEmpty()) {
-            finished.add(rest.split());
+            finished.add(rest);
         }
         unfinished.clear();
+        int next = 0;
+        for (Path path : empty) {
+            while (next < finished.size() && finished.get(next).paths.size() >= filesMax) {
+                next++;
+            }
+            if (next == finished.size()) {
+                finished.add(new Part());
+            }
+            finished.get(next).add(path, 0, new String[0]);
+        }
+        empty.clear();
     }
 
     /** A split that is being made. */
