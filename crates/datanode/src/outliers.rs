@@ -60,9 +60,11 @@ impl OutlierOptions {
     }
 }
 
-/// Returns the name by which NameNodes know a slow DataNode: the address of its web port.
+/// Returns the name by which NameNodes know a slow DataNode: the address of its web port, or of that for HTTPS if it has
+/// one. All DataNodes must use the same name. Source: Hadoop's `BlockReceiver.receiveBlock`.
 pub fn peer_name(datanode: &DatanodeId) -> String {
-    format!("{}:{}", datanode.ip, datanode.info_port)
+    let port = if datanode.info_secure_port == 0 { datanode.info_port } else { datanode.info_secure_port };
+    format!("{}:{port}", datanode.ip)
 }
 
 /// Latencies of other DataNodes in the last half hour.
@@ -237,6 +239,21 @@ mod tests {
 
     fn at(minutes: u64) -> Duration {
         Duration::from_secs(minutes * 60)
+    }
+
+    #[test]
+    fn datanode_is_named_as_by_apaches() {
+        let plain = DatanodeId {
+            ip: "10.0.0.1".into(),
+            host_name: "dn".into(),
+            uuid: hearth_types::DatanodeUuid("u".into()),
+            transfer_port: 9866,
+            info_port: 9864,
+            ipc_port: 9867,
+            info_secure_port: 0,
+        };
+        assert_eq!(peer_name(&plain), "10.0.0.1:9864");
+        assert_eq!(peer_name(&DatanodeId { info_secure_port: 9865, ..plain }), "10.0.0.1:9865");
     }
 
     #[test]
