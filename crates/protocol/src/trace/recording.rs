@@ -14,7 +14,7 @@ use super::{AttributeValue, SpanContext, TraceError, TraceOptions};
 
 /// Longest name, error or attribute that is kept. Peers choose method names and error messages, and 8,192 spans may wait
 /// for the collector.
-const TEXT_BYTES_MAX: usize = 512;
+const TEXT_BYTES_MAX: usize = 1024;
 
 /// Recorder of this process.
 static TRACER: OnceLock<Tracer> = OnceLock::new();
