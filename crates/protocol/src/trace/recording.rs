@@ -221,10 +221,10 @@ impl Span {
     /// Adds an attribute. Each key is set once.
     pub fn set(&mut self, key: &'static str, value: impl Into<AttributeValue>) {
         if let Some(recording) = &mut self.0 {
-            let value = match value.into() {
-                AttributeValue::Text(text) => AttributeValue::Text(bounded(text)),
-                number @ AttributeValue::Number(_) => number,
-            };
+            let mut value: AttributeValue = value.into();
+            if let AttributeValue::Text(text) = &mut value {
+                *text = bounded(std::mem::take(text));
+            }
             recording.attributes.push((key, value));
         }
     }
