@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(slow.counts(at(31)), SlowCounts { datanodes: 2, disks: 0 });
         assert_eq!(slow.counts(at(50)), SlowCounts { datanodes: 0, disks: 0 });
         assert!(!slow.is_slow(&reporter(3), at(50)));
-        // A report that nobody has removed yet has expired all the same.
+        // A stored report does not count after its time.
         slow.report(&reporter(2), vec![outlier("10.0.0.1:9865")], Vec::new(), at(60));
         let secure = DatanodeId { info_secure_port: 9865, ..reporter(3) };
         assert!(slow.is_slow(&secure, at(61)) && !slow.is_slow(&secure, at(90)) && !slow.is_slow(&reporter(3), at(61)));
