@@ -56,12 +56,12 @@ struct Step {
 
 /// Calls of one operation in a window.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct OperationCount {
+struct OperationCount {
     /// Method of ClientProtocol; `*` for all together.
-    pub operation: &'static str,
-    pub total: u64,
+    operation: &'static str,
+    total: u64,
     /// The users with the most calls, in this order.
-    pub users: Vec<(Arc<str>, u64)>,
+    users: Vec<(Arc<str>, u64)>,
 }
 
 impl TopUsers {
@@ -100,9 +100,8 @@ impl TopUsers {
         }
     }
 
-    /// Returns the counts of the last `minutes`: first those of all operations together, then the most frequent
-    /// operation.
-    pub fn window(&self, minutes: u64, now: Duration) -> Vec<OperationCount> {
+    #[cfg(test)]
+    fn window(&self, minutes: u64, now: Duration) -> Vec<OperationCount> {
         window(&self.steps(), minutes, now)
     }
 
@@ -128,7 +127,7 @@ impl TopUsers {
     }
 }
 
-/// As [`TopUsers::window`], from these steps.
+/// Returns the counts of the last `minutes`: first those of all operations together, then the most frequent operation.
 fn window(steps: &[Arc<Step>], minutes: u64, now: Duration) -> Vec<OperationCount> {
     let length = minutes * 60 / STEP.as_secs();
     let oldest = (step_of(now) + 1).saturating_sub(length);
