@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use hearth_types::{Histogram, HistogramSnapshot};
 
-/// Bytes of one operation: reads and writes of any length are counted as several of this size.
+/// Bytes of one operation: longer reads and writes are counted as several of this size, shorter ones as one.
 const UNIT_BYTES: u64 = 64 << 10;
 
 /// Times of a volume since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DiskTimes {
-    /// Time for each 64 KiB written. The page cache may take them first.
+    /// Time for each 64 KiB written, or for a shorter replica. The page cache may take them first.
     pub writes: HistogramSnapshot,
-    /// Time for each 64 KiB read back into memory.
+    /// Time for each 64 KiB read back into memory, or for a shorter replica.
     pub reads: HistogramSnapshot,
     /// Time to sync the files of a replica.
     pub syncs: HistogramSnapshot,
@@ -28,12 +28,14 @@ pub struct DiskTimers {
 }
 
 impl DiskTimers {
-    pub fn note_write(&self, took: Duration, bytes: u64) {
-        note(&self.writes, took, bytes.div_ceil(UNIT_BYTES));
+    /// Records that replicas of these lengths were written, one after the other. Each counts: many short ones take the
+    /// time to make their files, and not that of their bytes.
+    pub fn note_writes(&self, took: Duration, lengths: impl Iterator<Item = u64>) {
+        note(&self.writes, took, lengths.map(operations).sum());
     }
 
     pub fn note_read(&self, took: Duration, bytes: u64) {
-        note(&self.reads, took, bytes.div_ceil(UNIT_BYTES));
+        note(&self.reads, took, operations(bytes));
     }
 
     /// Records that the files of `replicas` replicas were synced, one after the other.
@@ -44,6 +46,11 @@ impl DiskTimers {
     pub fn times(&self) -> DiskTimes {
         DiskTimes { writes: self.writes.snapshot(), reads: self.reads.snapshot(), syncs: self.syncs.snapshot() }
     }
+}
+
+/// Returns the number of operations that a replica of `bytes` counts for.
+fn operations(bytes: u64) -> u64 {
+    bytes.div_ceil(UNIT_BYTES).max(1)
 }
 
 /// Records `operations` that took `took` together.
@@ -61,12 +68,22 @@ mod tests {
     #[test]
     fn long_operations_count_as_several() {
         let timers = DiskTimers::default();
-        timers.note_write(Duration::from_millis(40), 4 * UNIT_BYTES);
-        timers.note_write(Duration::from_millis(10), 1);
-        timers.note_write(Duration::from_millis(10), 0);
+        timers.note_writes(Duration::from_millis(40), [4 * UNIT_BYTES].into_iter());
+        timers.note_writes(Duration::from_millis(10), [1].into_iter());
+        timers.note_writes(Duration::from_millis(10), std::iter::empty());
         timers.note_syncs(Duration::from_millis(9), 3);
         let times = timers.times();
         assert_eq!((times.writes.count(), times.writes.mean_ms()), (5, 10.0));
         assert_eq!((times.syncs.count(), times.syncs.mean_ms(), times.reads.count()), (3, 3.0, 0));
+    }
+
+    #[test]
+    fn short_replicas_do_not_make_a_disk_slow() {
+        let timers = DiskTimers::default();
+        // A batch of files that have together the bytes of a single operation.
+        timers.note_writes(Duration::from_millis(64), std::iter::repeat_n(1024, 64));
+        timers.note_read(Duration::from_millis(1), 0);
+        let times = timers.times();
+        assert_eq!((times.writes.count(), times.writes.mean_ms(), times.reads.count()), (64, 1.0, 1));
     }
 }

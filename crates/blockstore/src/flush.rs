@@ -187,8 +187,8 @@ impl Blockstore {
             }
         }
         let written = self.options.clock.monotonic();
-        let bytes = jobs.iter().map(|job| job.prepared.length()).sum();
-        volume.timers.note_write(written.saturating_sub(began), bytes);
+        let lengths = jobs.iter().map(|job| job.prepared.length());
+        volume.timers.note_writes(written.saturating_sub(began), lengths);
         // Writeback of all copies has started by now: the first sync commits the journal for most of them.
         let prepared = jobs.len() as u64;
         jobs.retain(|job| match job.prepared.sync() {

@@ -1,10 +1,12 @@
 //! Reports to NameNodes and pages: the replicas and the space of each storage, and the state of one replica.
 
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use hearth_types::{Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp, ReplicaState, StorageReport};
 
 use crate::blockstore::Blockstore;
+use crate::disk_times::DiskTimes;
 use crate::replica::Replica;
 use crate::{ReplicaInfo, StorageReplicas, StorageSummary};
 
@@ -23,6 +25,12 @@ impl Blockstore {
                 times: volume.timers.times(),
             })
             .collect()
+    }
+
+    /// Returns the times of each healthy storage, by its directory. Does not access the disks.
+    pub fn disk_times(&self) -> Vec<(PathBuf, DiskTimes)> {
+        let healthy = self.volumes.iter().filter(|volume| !volume.is_failed());
+        healthy.map(|volume| (volume.dir.clone(), volume.timers.times())).collect()
     }
 
     /// Returns the full block report of a pool: one entry per healthy storage, empty ones too.

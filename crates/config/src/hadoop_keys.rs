@@ -5,6 +5,7 @@
 
 use std::sync::LazyLock;
 
+use crate::configuration::redacted;
 use crate::{ConfigError, Configuration};
 
 /// Text of the table. `docs/compatibility/configuration.md` explains it to operators.
@@ -132,6 +133,7 @@ pub fn hadoop_keys() -> &'static [HadoopKey] {
 #[derive(Clone, Debug)]
 pub struct IneffectiveSetting {
     pub key: String,
+    /// Secrets are redacted.
     pub value: String,
     /// The file, or another origin of the value.
     pub source: String,
@@ -183,7 +185,7 @@ impl Configuration {
                 refused.push(self.value_error(entry.name, &value, wanted));
                 continue;
             }
-            let (key, source) = (entry.name.to_owned(), entry.place());
+            let (key, value, source) = (entry.name.to_owned(), redacted(entry.name, &value).to_owned(), entry.place());
             ineffective.push(IneffectiveSetting { key, value, source, why: row.why });
         }
         (ineffective, refused)

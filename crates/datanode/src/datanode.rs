@@ -63,14 +63,14 @@ impl Datanode {
         peers.map(|peers| peers.slow(&self.options.outliers, self.options.clock.monotonic())).unwrap_or_default()
     }
 
-    /// Returns the disks of this DataNode that are much slower than its others, if they are measured. Asks the file
-    /// systems for their sizes, which may block.
+    /// Returns the disks of this DataNode that are much slower than its others, if they are measured. Does not wait for
+    /// any of them.
     pub(crate) fn slow_disks(&self) -> Vec<SlowDisk> {
         let options = &self.options.outliers;
         if !options.measures_disks {
             return Vec::new();
         }
-        self.slow_disks.of(&self.replicas.store.storages(), options, self.options.clock.monotonic())
+        self.slow_disks.of(self.replicas.store.disk_times(), options, self.options.clock.monotonic())
     }
 
     /// Returns the addresses and ports in use.

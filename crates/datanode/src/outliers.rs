@@ -10,9 +10,10 @@
 //! Bounds: [`PEERS_MAX`] DataNodes with [`WINDOWS_MAX`] pairs of numbers each.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use hearth_blockstore::{DiskTimes, StorageSummary};
+use hearth_blockstore::DiskTimes;
 use hearth_config::{ConfigError, Configuration, keys};
 use hearth_types::{DatanodeId, HistogramSnapshot, Outlier, SlowDisk, find_outliers};
 use parking_lot::Mutex;
@@ -60,9 +61,11 @@ impl OutlierOptions {
     }
 }
 
-/// Returns the name by which NameNodes know a slow DataNode: the address of its web port.
+/// Returns the name by which NameNodes know a slow DataNode: the address of its web port, or of that for HTTPS if it has
+/// one. All DataNodes must use the same name. Source: Hadoop's `BlockReceiver.receiveBlock`.
 pub fn peer_name(datanode: &DatanodeId) -> String {
-    format!("{}:{}", datanode.ip, datanode.info_port)
+    let port = if datanode.info_secure_port == 0 { datanode.info_port } else { datanode.info_secure_port };
+    format!("{}:{port}", datanode.ip)
 }
 
 /// Latencies of other DataNodes in the last half hour.
@@ -163,17 +166,14 @@ struct Found {
 }
 
 impl SlowDisks {
-    /// Returns the slow disks among `storages`.
-    pub fn of(&self, storages: &[StorageSummary], options: &OutlierOptions, now: Duration) -> Vec<SlowDisk> {
+    /// Returns the slow disks. `disks`: their directories, and their times since the start.
+    pub fn of(&self, disks: Vec<(PathBuf, DiskTimes)>, options: &OutlierOptions, now: Duration) -> Vec<SlowDisk> {
         let mut found = self.found.lock();
         if found.at.is_some_and(|at| now.saturating_sub(at) < options.interval) {
             return found.slow.clone();
         }
-        let totals: BTreeMap<String, DiskTimes> = storages
-            .iter()
-            .filter(|storage| !storage.failed)
-            .map(|storage| (storage.dir.display().to_string(), storage.times))
-            .collect();
+        let named = disks.into_iter().map(|(directory, times)| (directory.display().to_string(), times));
+        let totals: BTreeMap<String, DiskTimes> = named.collect();
         found.slow = slow_disks(&found.before, &totals, options);
         found.before = totals;
         found.at = Some(now);
@@ -218,7 +218,7 @@ fn slow_disks(
 
 #[cfg(test)]
 mod tests {
-    use hearth_types::{Histogram, StorageId, StorageType};
+    use hearth_types::Histogram;
 
     use super::*;
 
@@ -237,6 +237,21 @@ mod tests {
 
     fn at(minutes: u64) -> Duration {
         Duration::from_secs(minutes * 60)
+    }
+
+    #[test]
+    fn datanode_is_named_as_by_apaches() {
+        let plain = DatanodeId {
+            ip: "10.0.0.1".into(),
+            host_name: "dn".into(),
+            uuid: hearth_types::DatanodeUuid("u".into()),
+            transfer_port: 9866,
+            info_port: 9864,
+            ipc_port: 9867,
+            info_secure_port: 0,
+        };
+        assert_eq!(peer_name(&plain), "10.0.0.1:9864");
+        assert_eq!(peer_name(&DatanodeId { info_secure_port: 9865, ..plain }), "10.0.0.1:9865");
     }
 
     #[test]
@@ -275,22 +290,17 @@ mod tests {
             histogram.observe_many(Duration::from_millis(ms), 10);
             histogram.snapshot()
         };
-        let storage = |name: &str, write_ms| StorageSummary {
-            id: StorageId(name.into()),
-            storage_type: StorageType::Disk,
-            dir: format!("/data/{name}").into(),
-            failed: false,
-            reserved_bytes: 0,
-            replicas: 0,
-            times: DiskTimes { writes: histogram(write_ms), ..DiskTimes::default() },
+        let disk = |name: &str, write_ms| {
+            let times = DiskTimes { writes: histogram(write_ms), ..DiskTimes::default() };
+            (PathBuf::from(format!("/data/{name}")), times)
         };
         let disks = SlowDisks::default();
-        let storages = [storage("a", 1), storage("b", 2), storage("c", 500)];
-        let slow = disks.of(&storages, &options(), at(0));
+        let times = vec![disk("a", 1), disk("b", 2), disk("c", 500)];
+        let slow = disks.of(times.clone(), &options(), at(0));
         assert_eq!(slow.len(), 1);
         assert_eq!((slow[0].directory.as_str(), slow[0].write_ms, slow[0].read_ms), ("/data/c", Some(500.0), None));
         // The same until the next search, which finds that nothing was written.
-        assert_eq!(disks.of(&[], &options(), at(0)), slow);
-        assert!(disks.of(&storages, &options(), at(1)).is_empty());
+        assert_eq!(disks.of(Vec::new(), &options(), at(0)), slow);
+        assert!(disks.of(times, &options(), at(1)).is_empty());
     }
 }

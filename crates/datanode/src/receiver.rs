@@ -75,7 +75,7 @@ pub struct Receiver<'a> {
     pub throttle: Option<&'a Throttle>,
     /// Metrics to update with each batch of packets if the sender is a client.
     pub client_metrics: Option<&'a Metrics>,
-    /// Address of the next DataNode's web port, by which its latencies are recorded.
+    /// Address of the next DataNode's web port, by which its latencies are recorded, if they are.
     pub next: Option<String>,
     /// Memory grants for a local writer.
     pub grants: Option<Grants>,

@@ -205,6 +205,29 @@ mod tests {
     }
 
     #[test]
+    fn failed_deletion_does_not_follow_a_newer_replica() {
+        let reports = PendingReports::default();
+        let storage = StorageId("DS-1".into());
+        let received = || ReplicaEvent::Received { delete_hint: None };
+        reports.add(&storage, block(1, 7), ReplicaEvent::Deleted);
+        reports.add(&storage, block(2, 7), ReplicaEvent::Deleted);
+        // The call fails, and one of the blocks has come back in the meantime.
+        let failed = reports.take();
+        reports.add(&storage, block(1, 7), received());
+        reports.put_back(failed);
+        let taken = reports.take();
+        let [(_, told)] = &taken[..] else { panic!("not one storage") };
+        let told: Vec<_> = told.iter().map(|told| (told.block.id.0, told.event.clone())).collect();
+        assert_eq!(told, [(1, received()), (2, ReplicaEvent::Deleted)]);
+        // One that comes back after that replaces the deletion, too.
+        reports.add(&storage, block(3, 7), ReplicaEvent::Deleted);
+        let failed = reports.take();
+        reports.put_back(failed);
+        reports.add(&storage, block(3, 7), received());
+        assert_eq!(reports.take()[0].1, [PendingEvent { block: block(3, 7), event: received() }]);
+    }
+
+    #[test]
     fn moved_block_is_reported_once() {
         let reports = PendingReports::default();
         let [first, second] = ["DS-1", "DS-2"].map(|id| StorageId(id.into()));

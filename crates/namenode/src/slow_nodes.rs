@@ -16,8 +16,10 @@ use serde_json::{Map, Value, json};
 const NODES_MAX: usize = 1000;
 const REPORTERS_MAX: usize = 100;
 const DISKS_MAX: usize = 1000;
-/// Length of the longest address or directory that is kept: `PATH_MAX` of Linux.
-const NAME_BYTES_MAX: usize = 4096;
+/// Length of the longest address that is kept: a host name of 253 bytes, a colon and a port fit.
+const ADDRESS_BYTES_MAX: usize = 300;
+/// Length of the longest directory that is kept: `PATH_MAX` of Linux.
+const DIRECTORY_BYTES_MAX: usize = 4096;
 /// A report is valid for this many intervals.
 const VALID_INTERVALS: u32 = 3;
 
@@ -36,7 +38,8 @@ pub struct SlowNodes {
 
 #[derive(Default)]
 struct Reported {
-    /// By the slow DataNode's web address, then by the address of the DataNode that reports it.
+    /// By the slow DataNode's web address, then by the address of the DataNode that reports it. The outliers have no
+    /// name: it would be kept once for each report.
     peers: BTreeMap<String, BTreeMap<String, (Duration, Outlier)>>,
     /// By the DataNode's address and the directory.
     disks: BTreeMap<String, (Duration, SlowDisk)>,
@@ -54,34 +57,37 @@ impl SlowNodes {
         Ok(Self {
             has_peers: conf.get(keys::DFS_DATANODE_PEER_STATS_ENABLED)?,
             has_disks: conf.get(keys::DFS_DATANODE_FILEIO_PROFILING_SAMPLING_PERCENTAGE)? > 0,
-            validity: conf.get(keys::DFS_DATANODE_OUTLIERS_REPORT_INTERVAL)? * VALID_INTERVALS,
+            validity: conf.get(keys::DFS_DATANODE_OUTLIERS_REPORT_INTERVAL)?.saturating_mul(VALID_INTERVALS),
             nodes_reported_max: conf.get(keys::DFS_DATANODE_MAX_NODES_TO_REPORT)? as usize,
             disks_reported_max: conf.get(keys::DFS_DATANODE_MAX_DISKS_TO_REPORT)? as usize,
             reported: Mutex::default(),
         })
     }
 
-    /// Takes the reports of a heartbeat. `now`: time on the monotonic clock.
+    /// Takes the reports of a registered DataNode's heartbeat. `now`: time on the monotonic clock.
     pub fn report(&self, reporter: &DatanodeId, peers: Vec<Outlier>, disks: Vec<SlowDisk>, now: Duration) {
         let peers = if self.has_peers { peers } else { Vec::new() };
         let disks = if self.has_disks { disks } else { Vec::new() };
         if peers.is_empty() && disks.is_empty() {
             return;
         }
-        let reporter = format!("{}:{}", reporter.ip, reporter.ipc_port);
+        let reporter = address(reporter, reporter.ipc_port);
+        if reporter.len() > ADDRESS_BYTES_MAX {
+            return;
+        }
         let mut reported = self.reported.lock();
         reported.expire(now, self.validity);
-        for peer in peers.into_iter().filter(|peer| peer.name.len() <= NAME_BYTES_MAX) {
-            let is_known = reported.peers.contains_key(&peer.name);
-            if !is_known && reported.peers.len() >= NODES_MAX {
+        for mut peer in peers.into_iter().filter(|peer| peer.name.len() <= ADDRESS_BYTES_MAX) {
+            let name = std::mem::take(&mut peer.name);
+            if !reported.peers.contains_key(&name) && reported.peers.len() >= NODES_MAX {
                 continue;
             }
-            let reports = reported.peers.entry(peer.name.clone()).or_default();
+            let reports = reported.peers.entry(name).or_default();
             if reports.contains_key(&reporter) || reports.len() < REPORTERS_MAX {
                 reports.insert(reporter.clone(), (now, peer));
             }
         }
-        for disk in disks.into_iter().filter(|disk| disk.directory.len() <= NAME_BYTES_MAX) {
+        for disk in disks.into_iter().filter(|disk| disk.directory.len() <= DIRECTORY_BYTES_MAX) {
             let id = format!("{reporter}:{}", disk.directory);
             if reported.disks.contains_key(&id) || reported.disks.len() < DISKS_MAX {
                 reported.disks.insert(id, (now, disk));
@@ -89,14 +95,17 @@ impl SlowNodes {
         }
     }
 
-    /// Returns true if others report this DataNode as slow.
+    /// Returns true if others report this DataNode as slow. Each heartbeat asks, so only its own reports are looked at.
     pub fn is_slow(&self, datanode: &DatanodeId, now: Duration) -> bool {
         if !self.has_peers {
             return false;
         }
-        let mut reported = self.reported.lock();
-        reported.expire(now, self.validity);
-        reported.peers.contains_key(&web_address(datanode))
+        let reported = self.reported.lock();
+        // Apache's DataNodes name one with HTTPS by that port.
+        [datanode.info_port, datanode.info_secure_port].into_iter().filter(|port| *port != 0).any(|port| {
+            let reports = reported.peers.get(&address(datanode, port));
+            reports.is_some_and(|reports| reports.values().any(|(at, _)| is_valid(*at, now, self.validity)))
+        })
     }
 
     pub fn counts(&self, now: Duration) -> SlowCounts {
@@ -170,18 +179,21 @@ impl SlowNodes {
 
 impl Reported {
     fn expire(&mut self, now: Duration, validity: Duration) {
-        let is_valid = |at: &Duration| now.saturating_sub(*at) < validity;
         self.peers.retain(|_, reports| {
-            reports.retain(|_, (at, _)| is_valid(at));
+            reports.retain(|_, (at, _)| is_valid(*at, now, validity));
             !reports.is_empty()
         });
-        self.disks.retain(|_, (at, _)| is_valid(at));
+        self.disks.retain(|_, (at, _)| is_valid(*at, now, validity));
     }
 }
 
-/// Returns the address of a DataNode's web port, by which other DataNodes report it.
-pub fn web_address(datanode: &DatanodeId) -> String {
-    format!("{}:{}", datanode.ip, datanode.info_port)
+fn is_valid(reported_at: Duration, now: Duration, validity: Duration) -> bool {
+    now.saturating_sub(reported_at) < validity
+}
+
+/// Returns the address of a DataNode's port. Other DataNodes report it by that of its web port.
+fn address(datanode: &DatanodeId, port: u16) -> String {
+    format!("{}:{port}", datanode.ip)
 }
 
 #[cfg(test)]
@@ -233,6 +245,10 @@ mod tests {
         assert_eq!(slow.counts(at(31)), SlowCounts { datanodes: 2, disks: 0 });
         assert_eq!(slow.counts(at(50)), SlowCounts { datanodes: 0, disks: 0 });
         assert!(!slow.is_slow(&reporter(3), at(50)));
+        // A stored report does not count after its time.
+        slow.report(&reporter(2), vec![outlier("10.0.0.1:9865")], Vec::new(), at(60));
+        let secure = DatanodeId { info_secure_port: 9865, ..reporter(3) };
+        assert!(slow.is_slow(&secure, at(61)) && !slow.is_slow(&secure, at(90)) && !slow.is_slow(&reporter(3), at(61)));
     }
 
     #[test]
@@ -245,6 +261,15 @@ mod tests {
         slow.report(&reporter(1), many, Vec::new(), at(0));
         assert_eq!(slow.counts(at(0)).datanodes, NODES_MAX as u64);
         assert_eq!(slow.reported.lock().peers["one"].len(), REPORTERS_MAX);
+
+        // Peers choose their names.
+        let slow = slow_nodes("1h");
+        let long = DatanodeId { ip: "1".repeat(ADDRESS_BYTES_MAX), ..reporter(1) };
+        slow.report(&long, vec![outlier("one")], Vec::new(), at(0));
+        slow.report(&reporter(1), vec![outlier(&"x".repeat(ADDRESS_BYTES_MAX + 1))], Vec::new(), at(0));
+        assert_eq!(slow.counts(at(0)), SlowCounts { datanodes: 0, disks: 0 });
+        slow.report(&reporter(1), vec![outlier(&"x".repeat(ADDRESS_BYTES_MAX))], Vec::new(), at(0));
+        assert_eq!(slow.counts(at(0)).datanodes, 1);
     }
 
     #[test]

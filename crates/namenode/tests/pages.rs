@@ -666,7 +666,7 @@ async fn slow_datanodes_and_disks_are_shown() {
     let measuring = configuration()
         .with("dfs.datanode.peer.stats.enabled", "true")
         .with("dfs.datanode.fileio.profiling.sampling.percentage", "1");
-    let n = TestNamenode::start_with(measuring, Arc::new(SystemClock::new())).await;
+    let mut n = TestNamenode::start_with(measuring, Arc::new(SystemClock::new())).await;
     let datanodes = [TestDatanode::join(&n, 1).await, TestDatanode::join(&n, 2).await];
     assert_eq!(data(&n, "/ui/problems").await["slow"], serde_json::json!({ "datanodes": [], "disks": [] }));
     let slow = data(&n, "/ui/datanodes?find=dn2").await["datanodes"][0]["web"].as_str().unwrap().to_owned();
@@ -684,6 +684,17 @@ async fn slow_datanodes_and_disks_are_shown() {
     for line in ["hearth_namenode_slow_datanodes 1", "hearth_namenode_slow_disks 1"] {
         assert!(metrics.lines().any(|found| found == line), "{line} in {metrics}");
     }
+
+    // Every user may ask, as on Apache's NameNode.
+    let asked = GetSlowDatanodeReportRequestProto {};
+    let answer: GetSlowDatanodeReportResponseProto = n.call_as("bob", "getSlowDatanodeReport", &asked).await.unwrap();
+    let named: Vec<&str> = answer.datanode_info_proto.iter().map(|info| info.id.host_name.as_str()).collect();
+    assert_eq!(named, ["dn2"]);
+
+    // A NameNode that does not know the sender asks it to register, and ignores its reports.
+    n.restart().await;
+    datanodes[0].heartbeat_with_slow(&n, slow, "/data/1").await;
+    assert_eq!(data(&n, "/ui/problems").await["slow"], serde_json::json!({ "datanodes": [], "disks": [] }));
 }
 
 #[tokio::test]

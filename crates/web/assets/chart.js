@@ -16,8 +16,11 @@ export function meanTimes(history, sums, counts) {
   });
 }
 
-/// Returns the last value of a list that is a number.
-export const latest = (list) => list?.findLast((value) => Number.isFinite(value)) ?? NaN;
+/// Number of samples that count as now: a minute.
+const RECENT_SAMPLES = 6;
+
+/// Returns the last value of a list that is a number, unless it is older than a minute: a card says "now".
+export const latest = (list) => list?.slice(-RECENT_SAMPLES).findLast((value) => Number.isFinite(value)) ?? NaN;
 
 /// Returns the largest number among the values, at least `least`.
 function largest(lists, least) {

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hearth_types::SlowDisk;
 use hearth_wire::announcement::{Announcement, AnnouncementAck};
 use hearth_wire::proto::hdfs::{DatanodeCommandProto, HeartbeatResponseProto, datanode_command_proto};
 use tokio::sync::mpsc;
@@ -102,19 +101,6 @@ fn new_announcer(datanode: &Datanode) -> Option<Announcer> {
     let services = datanode.services.all().len().max(1) as u64;
     let metrics = one_sided.advertiser.announcement_metrics().clone();
     Some(Announcer::new(options.announce_lease, bytes_max / services, metrics))
-}
-
-/// Looks for slow disks on a thread of its own: a disk that hangs must not hold up heartbeats.
-async fn slow_disks(datanode: &Arc<Datanode>) -> Vec<SlowDisk> {
-    if !datanode.options.outliers.measures_disks {
-        return Vec::new();
-    }
-    let datanode = datanode.clone();
-    let looking = tokio::task::spawn_blocking(move || datanode.slow_disks());
-    match tokio::time::timeout(RETRY, looking).await {
-        Ok(Ok(slow)) => slow,
-        _ => Vec::new(),
-    }
 }
 
 struct NamenodeSession<'a> {
@@ -259,7 +245,7 @@ impl<'a> NamenodeSession<'a> {
         let reports_outliers = Instant::now() >= self.next_outliers;
         if reports_outliers {
             request.slow_peers = self.datanode.slow_peers().iter().map(Into::into).collect();
-            request.slow_disks = slow_disks(self.datanode).await.iter().map(Into::into).collect();
+            request.slow_disks = self.datanode.slow_disks().iter().map(Into::into).collect();
         }
         let answer = match self.proxy.heartbeat(&request).await {
             Ok(answer) => answer,

@@ -421,7 +421,12 @@ async fn receive(
         read_timeout: options.read_timeout,
         own_reply: own_reply(options),
         client_metrics: request.is_client.then_some(&*datanode.replicas.metrics),
-        next: request.write.targets.first().map(|next| outliers::peer_name(&next.datanode.id)),
+        next: datanode
+            .replicas
+            .metrics
+            .peers()
+            .and(request.write.targets.first())
+            .map(|next| outliers::peer_name(&next.datanode.id)),
         throttle: is_move.then_some(&datanode.replicas.balance_throttle),
         grants,
         restarting: datanode.lifecycle.restarting(),

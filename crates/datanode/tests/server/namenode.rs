@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hearth_protocol::block_token::{AccessMode, BlockAccess, BlockKey, BlockKeys, BlockTokenEncoding, ExportedKeys};
-use hearth_protocol::rpc::{Call, RemoteError, RpcServer, RpcServerOptions, Service, no_such_method};
+use hearth_protocol::rpc::{Call, RemoteError, RpcServer, RpcServerOptions, Service, application_error, no_such_method};
 use hearth_testkit::until;
 use hearth_types::{Block, BlockPoolId, Clock, ExtendedBlock, PoolIdentity, StorageType, SystemClock, Token};
 use hearth_wire::convert::{storage_info, storage_type_from_wire};
@@ -21,7 +21,7 @@ use hearth_wire::proto::hdfs::{
     ReportBadBlocksRequestProto, ReportBadBlocksResponseProto, VersionResponseProto, block_command_proto,
     datanode_command_proto,
 };
-use hearth_wire::rpc::protocols;
+use hearth_wire::rpc::{exceptions, protocols};
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::sync::Notify;
@@ -46,6 +46,8 @@ pub struct Told {
     pub bad: Vec<ReportBadBlocksRequestProto>,
     /// The DataNode may send awaitWork, which is answered as soon as there are commands.
     pub answers_questions: bool,
+    /// Number of incremental reports that are still to fail.
+    pub failing_reports: usize,
     /// Sent with the next heartbeat.
     pub commands: VecDeque<DatanodeCommandProto>,
 }
@@ -212,6 +214,10 @@ impl Service for Answers {
                 let request = decode::<BlockReportRequestProto>(&call);
                 told.full_report = Some(request.reports.iter().map(|report| report.number_of_blocks()).sum());
                 BlockReportResponseProto::default().encode_to_vec()
+            }
+            "blockReceivedAndDeleted" if told.failing_reports > 0 => {
+                told.failing_reports -= 1;
+                return Err(application_error(exceptions::IO, "the test wants it to fail"));
             }
             "blockReceivedAndDeleted" => {
                 let request = decode::<BlockReceivedAndDeletedRequestProto>(&call);

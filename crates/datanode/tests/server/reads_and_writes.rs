@@ -157,3 +157,21 @@ async fn replicas_survive_restart_until_invalidated() {
     assert!(read(&datanode, &block(4, 1001, 0), 0, None).await.is_err());
     assert!(read(&datanode, &block(5, 1001, 0), 0, None).await.is_ok(), "another stamp is another block");
 }
+
+/// The DataNode sends a heartbeat once an hour. Clients wait for the event to close their files.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failed_report_is_sent_again_before_the_next_heartbeat() {
+    let namenode = FakeNamenode::start().await;
+    let dir = scratch();
+    let datanode = start_datanode(&namenode, dir.path(), &[("dfs.heartbeat.interval", "1h")]).await;
+    namenode.told(|told| told.failing_reports = 2);
+    let new = block(1, 1001, 128 << 20);
+    write(&datanode, &[], &new, &content(1000, 1)).await;
+    let finalized = Block { length: 1000, ..new.block };
+    namenode.wait_event(BlockStatus::Received, finalized).await;
+    let (failing, received) = namenode.told(|told| {
+        let received = told.events.iter().filter(|event| **event == (BlockStatus::Received, finalized)).count();
+        (told.failing_reports, received)
+    });
+    assert_eq!((failing, received), (0, 1));
+}

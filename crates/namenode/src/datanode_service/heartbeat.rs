@@ -11,7 +11,7 @@ use hearth_wire::proto::hdfs::{
 use hearth_wire::rpc::exceptions;
 
 use super::{DatanodeService, malformed};
-use crate::blocks::{ConnectionId, Heartbeat, Now};
+use crate::blocks::{ConnectionId, DatanodeCommand, Heartbeat, Now};
 use crate::store::Durable;
 
 /// Longest wait of an awaitWork call before it is answered without work. Much less than the time-outs of the datanode's
@@ -51,7 +51,10 @@ impl DatanodeService {
             answer.map_err(|refused| application_error(exceptions::DISALLOWED_DATANODE, refused.to_string()))?;
         settled.wait().await.map_err(|failed| application_error(exceptions::IO, failed.to_string()))?;
         let now = self.namenode.clock.monotonic();
-        self.namenode.slow_nodes.report(&datanode, slow_peers, slow_disks, now);
+        // A sender that has to register first is not known as a part of the cluster.
+        if !answer.commands.iter().any(|command| matches!(command, DatanodeCommand::Register)) {
+            self.namenode.slow_nodes.report(&datanode, slow_peers, slow_disks, now);
+        }
         Ok(HeartbeatResponseProto {
             cmds: answer.commands.into_iter().map(|command| self.command_to_wire(command)).collect(),
             // Datanodes compare the number only between namenodes of one file system; it must not fall.

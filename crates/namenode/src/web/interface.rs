@@ -280,6 +280,7 @@ fn web_address(ip: &str, port: u16) -> Option<String> {
 pub async fn problems(namenode: Arc<Namenode>, query: Query, peer: IpAddr) -> Answer {
     let caller = caller(&namenode, &query, peer).await?;
     let now = namenode.now();
+    let slow = namenode.slow_nodes.shown(PROBLEMS_MAX, now.monotonic);
     let state = namenode.read();
     let figures = state.blocks.cluster_statistics(now);
     let sees_all = state.namespace.require_superuser(&caller, "problems").is_ok();
@@ -294,7 +295,7 @@ pub async fn problems(namenode: Arc<Namenode>, query: Query, peer: IpAddr) -> An
         "missing": { "count": figures.missing, "blocks": missing },
         "corrupt": { "count": figures.corrupt, "blocks": corrupt },
         "lowRedundancy": { "count": figures.low_redundancy, "blocks": low },
-        "slow": namenode.slow_nodes.shown(PROBLEMS_MAX, now.monotonic),
+        "slow": slow,
     }))
 }
 

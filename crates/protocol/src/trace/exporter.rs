@@ -16,7 +16,7 @@ use super::TraceOptions;
 use super::otlp::{self, Resource};
 use super::recording::EndedSpan;
 
-/// Maximum number of spans that wait. Each takes a few hundred bytes.
+/// Maximum number of spans that wait. Each takes a few hundred bytes, and a few KB if its texts are as long as they may be.
 pub(super) const QUEUE_MAX: usize = 8192;
 /// Maximum number of spans in a request.
 const BATCH_MAX: usize = 512;

@@ -12,6 +12,10 @@ use super::exporter::{self, Exporter, Message};
 use super::otlp::SpanKind;
 use super::{AttributeValue, SpanContext, TraceError, TraceOptions};
 
+/// Longest name, error or attribute that is kept. Peers choose method names and error messages, and 8,192 spans may wait
+/// for the collector.
+const TEXT_BYTES_MAX: usize = 1024;
+
 /// Recorder of this process.
 static TRACER: OnceLock<Tracer> = OnceLock::new();
 
@@ -87,6 +91,19 @@ fn random_id<const N: usize>() -> [u8; N] {
         id[N - 1] = 1;
     }
     id
+}
+
+/// Cuts `text` at the last character that ends within `TEXT_BYTES_MAX`, and frees the rest.
+fn bounded(mut text: String) -> String {
+    if text.len() > TEXT_BYTES_MAX {
+        let mut end = TEXT_BYTES_MAX;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.shrink_to_fit();
+    }
+    text
 }
 
 /// Returns the span at hand, if its trace is sampled.
@@ -186,7 +203,7 @@ impl Span {
     }
 
     fn record(tracer: &Tracer, context: SpanContext, parent: Option<[u8; 8]>, name: String, kind: SpanKind) -> Self {
-        let start_nanos = tracer.now_nanos();
+        let (name, start_nanos) = (bounded(name), tracer.now_nanos());
         let attributes = Vec::new();
         Self(Some(Box::new(Recording { context, parent, name, kind, start_nanos, attributes, error: None })))
     }
@@ -204,14 +221,18 @@ impl Span {
     /// Adds an attribute. Each key is set once.
     pub fn set(&mut self, key: &'static str, value: impl Into<AttributeValue>) {
         if let Some(recording) = &mut self.0 {
-            recording.attributes.push((key, value.into()));
+            let mut value: AttributeValue = value.into();
+            if let AttributeValue::Text(text) = &mut value {
+                *text = bounded(std::mem::take(text));
+            }
+            recording.attributes.push((key, value));
         }
     }
 
     /// Marks the span as failed.
     pub fn fail(&mut self, error: &(impl Display + ?Sized)) {
         if let Some(recording) = &mut self.0 {
-            recording.error = Some(error.to_string());
+            recording.error = Some(bounded(error.to_string()));
         }
     }
 }
@@ -249,6 +270,16 @@ mod tests {
         ] {
             assert_eq!(is_sampled(&id(number), threshold(ratio)), sampled, "{ratio} {number}");
         }
+    }
+
+    #[test]
+    fn text_of_peers_is_bounded() {
+        assert_eq!(bounded("short".to_owned()), "short");
+        let kept = bounded("ä".repeat(1 << 20));
+        assert_eq!(kept, "ä".repeat(TEXT_BYTES_MAX / 2));
+        assert!(kept.capacity() < 2 * TEXT_BYTES_MAX, "{} bytes", kept.capacity());
+        // The characters of two bytes begin at odd places.
+        assert_eq!(bounded(format!("x{}", "ä".repeat(TEXT_BYTES_MAX))).len(), TEXT_BYTES_MAX - 1);
     }
 
     #[test]
