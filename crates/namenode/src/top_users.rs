@@ -89,13 +89,12 @@ impl TopUsers {
             steps.former.push_back(Arc::new(ended));
         }
         let step = steps.last.get_or_insert_with(|| Step { number, users: HashMap::new() });
-        let has_room = step.users.len() < USERS_MAX && user.len() <= NAME_BYTES_MAX;
-        let name: Arc<str> = if has_room || step.users.contains_key(user) { user.clone() } else { OTHERS.into() };
-        let counts = step.users.entry(name).or_default();
-        match counts.iter_mut().find(|(known, _)| *known == operation) {
-            Some((_, count)) => *count += 1,
-            None => counts.push((operation, 1)),
+        if let Some(counts) = step.users.get_mut(user) {
+            return add(counts, operation);
         }
+        let has_room = step.users.len() < USERS_MAX && user.len() <= NAME_BYTES_MAX;
+        let name: Arc<str> = if has_room { user.clone() } else { OTHERS.into() };
+        add(step.users.entry(name).or_default(), operation);
     }
 
     #[cfg(test)]
@@ -159,6 +158,14 @@ fn window(steps: &[Arc<Step>], minutes: u64, now: Duration) -> Vec<OperationCoun
         .collect();
     counts.sort_by_key(|count| (count.operation != ALL, std::cmp::Reverse(count.total), count.operation));
     counts
+}
+
+/// Counts one call of an operation.
+fn add(counts: &mut Vec<(&'static str, u64)>, operation: &'static str) {
+    match counts.iter_mut().find(|(known, _)| *known == operation) {
+        Some((_, count)) => *count += 1,
+        None => counts.push((operation, 1)),
+    }
 }
 
 fn step_of(now: Duration) -> u64 {

@@ -276,7 +276,9 @@ mod tests {
     fn lowest_limit_of_the_cgroup_and_those_above_counts() {
         const UNLIMITED_1: &str = "9223372036854771712\n";
         // The text of /proc/self/cgroup, files below the mount, and the limit.
-        let cases: [(&str, &[(&str, &str)], Option<u64>); 8] = [
+        /// Lines of `/proc/self/cgroup`, files with their contents, and the limit.
+        type Case = (&'static str, &'static [(&'static str, &'static str)], Option<u64>);
+        let cases: [Case; 8] = [
             ("0::/\n", &[], None),
             ("0::/a.slice/b.service\n", &[("a.slice/b.service/memory.max", "4096\n")], Some(4096)),
             (

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hearth_protocol::block_token::{AccessMode, BlockAccess, BlockKey, BlockKeys, BlockTokenEncoding, ExportedKeys};
-use hearth_protocol::rpc::{Call, RemoteError, RpcServer, RpcServerOptions, Service, application_error, no_such_method};
+use hearth_protocol::rpc::{
+    Call, RemoteError, RpcServer, RpcServerOptions, Service, application_error, no_such_method,
+};
 use hearth_testkit::until;
 use hearth_types::{Block, BlockPoolId, Clock, ExtendedBlock, PoolIdentity, StorageType, SystemClock, Token};
 use hearth_wire::convert::{storage_info, storage_type_from_wire};
