@@ -46,6 +46,12 @@ impl FileSystem {
         if block_size == 0 {
             return Err(Failure::InvalidPath { path, why: "a block size of 0" }.into());
         }
+        if let Some(last) = &last_block
+            && (last.length() >= block_size || last.length() > length)
+        {
+            let why = format!("{last} cannot be continued: {path} has {length} bytes, in blocks of {block_size}");
+            return Err(Failure::Answer { method: "append", why }.into());
+        }
         let mut span = Span::root("write");
         span.set("hdfs.file", path.as_str());
         let begin = match &last_block {

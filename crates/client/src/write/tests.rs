@@ -416,6 +416,14 @@ async fn file_opened_elsewhere_for_append_is_continued() {
     writer.close().await.unwrap();
     assert!(datanode.bytes() == bytes);
     assert_eq!(namenode.holders(), ["DFSClient_1"]);
+    // A full block, and one longer than the file.
+    for (block, length) in [(BLOCK, BLOCK), (BEFORE, BEFORE - 1)] {
+        let mut last = opened.clone();
+        last.block.length = block as u64;
+        let wrong = ForeignFile { length: length as u64, last_block: Some(last), ..file.clone() };
+        let refused = fs.write_foreign(wrong).await.map(drop).unwrap_err();
+        assert!(matches!(refused.failure(), Failure::Answer { method: "append", .. }), "{refused}");
+    }
     // Another file has the path.
     let mut other = opened;
     other.block.id.0 += 1;
