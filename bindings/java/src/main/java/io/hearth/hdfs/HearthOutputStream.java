@@ -40,6 +40,8 @@ final class HearthOutputStream extends DFSOutputStream {
     private NativeReference writer;
     /** Hadoop's stream writes. */
     private boolean refused;
+    /** Failure of a write by the native writer, after which bytes are missing; null if there was none. */
+    private Throwable firstFailure;
 
     HearthOutputStream(HearthClient client, DFSOutputStream stock, WrittenFile file, Progressable progress) {
         // Without a thread of its own.
@@ -69,7 +71,19 @@ final class HearthOutputStream extends DFSOutputStream {
         }
     }
 
-    /** Throws if the stream is closed, or Hadoop's client has lost the lease. */
+    /** Throws if an earlier write failed. The exception is a new one, to which the first may be added as suppressed. */
+    private void checkWhole() throws IOException {
+        if (firstFailure == null) {
+            return;
+        }
+        RefusedException refusal = RefusedException.in(firstFailure);
+        if (refusal != null) {
+            throw refusal.unwrapped();
+        }
+        throw new IOException("an earlier write to " + file.path + " failed: " + firstFailure, firstFailure);
+    }
+
+    /** Throws if the stream is closed, Hadoop's client has lost the lease, or an earlier write failed. */
     @Override
     protected void checkClosed() throws IOException {
         if (closed) {
@@ -80,6 +94,7 @@ final class HearthOutputStream extends DFSOutputStream {
             stock.hflush();
             throw new ClosedChannelException();
         }
+        checkWhole();
     }
 
     private void checkOpen() throws IOException {
@@ -164,14 +179,20 @@ final class HearthOutputStream extends DFSOutputStream {
             stock.write(from, offset, length);
             return;
         }
-        for (int done = 0; done < length; ) {
-            int start = offset + done;
-            int piece = Math.min(length - done, PIECE_BYTES);
-            call(address -> NativeWriter.write(address, from, start, piece));
-            done += piece;
-            if (progress != null) {
-                progress.progress();
+        try {
+            for (int done = 0; done < length; ) {
+                int start = offset + done;
+                int piece = Math.min(length - done, PIECE_BYTES);
+                call(address -> NativeWriter.write(address, from, start, piece));
+                done += piece;
+                if (progress != null) {
+                    progress.progress();
+                }
             }
+        } catch (IOException | RuntimeException | Error e) {
+            // A part may have been taken. Neither a repetition nor a close may make a file of the rest.
+            firstFailure = e;
+            throw e;
         }
     }
 
@@ -316,25 +337,33 @@ final class HearthOutputStream extends DFSOutputStream {
             } finally {
                 closed = true;
                 client.closed(this);
-                if (writer != null) {
-                    writer.close();
-                    WrittenFile.abandon(stock);
-                }
                 buffer = null;
+                if (writer != null) {
+                    // First the lease, which would be renewed as long as the program runs.
+                    WrittenFile.abandon(stock);
+                    writer.close();
+                }
             }
         }
     }
 
     private void closeOnce() throws IOException {
         if (WrittenFile.isClosed(stock)) {
-            // It throws the reason.
+            // It throws the reason, unless the program has closed it.
             stock.close();
+            if (writer != null || buffered > 0) {
+                throw new ClosedChannelException();
+            }
             return;
         }
         try {
-            handOverBuffer();
+            if (firstFailure == null) {
+                handOverBuffer();
+            }
             if (writer != null) {
+                // First, because it throws the writer's own failure, if it has one.
                 call(NativeWriter::finish);
+                checkWhole();
             }
         } catch (IOException e) {
             if (writer == null) {
