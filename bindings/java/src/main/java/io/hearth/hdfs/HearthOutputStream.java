@@ -66,9 +66,20 @@ final class HearthOutputStream extends DFSOutputStream {
             call.on(address);
         } catch (RefusedException e) {
             throw e.unwrapped();
+        } catch (InterruptedIOException e) {
+            throw inPlaceOfInterrupt(e);
         } finally {
             writer.release();
         }
+    }
+
+    /**
+     * Clears the thread's interrupt, as Hadoop's stream does when it throws this exception. Otherwise a close after it would
+     * be interrupted, too, and leave the file open.
+     */
+    private static InterruptedIOException inPlaceOfInterrupt(InterruptedIOException e) {
+        Thread.interrupted();
+        return e;
     }
 
     /** Throws if an earlier write failed. The exception is a new one, to which the first may be added as suppressed. */
@@ -237,6 +248,8 @@ final class HearthOutputStream extends DFSOutputStream {
                 NativeWriter.acknowledged(pending[0]);
             } catch (RefusedException e) {
                 throw e.unwrapped();
+            } catch (InterruptedIOException e) {
+                throw inPlaceOfInterrupt(e);
             }
         } else if (sync) {
             stock.hsync(flags);
@@ -384,6 +397,8 @@ final class HearthOutputStream extends DFSOutputStream {
         } catch (RefusedException e) {
             recoverLease(e);
             throw e.remote();
+        } catch (InterruptedIOException e) {
+            throw inPlaceOfInterrupt(e);
         } catch (IOException e) {
             recoverLease(e);
             throw e;
