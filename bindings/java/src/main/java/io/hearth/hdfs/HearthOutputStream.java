@@ -383,8 +383,8 @@ final class HearthOutputStream extends DFSOutputStream {
                 closeAfter(e);
             } else {
                 completeAfter(e);
+                recoverLease();
             }
-            recoverLease(e);
             throw e;
         }
         if (writer == null) {
@@ -395,15 +395,23 @@ final class HearthOutputStream extends DFSOutputStream {
         try {
             NativeWriter.complete(address);
         } catch (RefusedException e) {
-            recoverLease(e);
+            recoverLease();
             throw e.remote();
         } catch (InterruptedIOException e) {
+            // The file may still become complete.
             throw inPlaceOfInterrupt(e);
         } catch (IOException e) {
-            recoverLease(e);
+            recoverLease();
             throw e;
         } finally {
             writer.release();
+        }
+    }
+
+    /** Has the NameNode recover the file's lease, if that is configured. */
+    private void recoverLease() {
+        if (client.recoversLeases()) {
+            recoverLease(true);
         }
     }
 
@@ -444,13 +452,6 @@ final class HearthOutputStream extends DFSOutputStream {
             return file.lastBlock;
         }
         return WrittenFile.decodedBlock(new String(last, StandardCharsets.UTF_8));
-    }
-
-    /** After a failure, has the NameNode recover the file's lease, if that is configured. */
-    private void recoverLease(IOException failure) {
-        if (writer != null && !(failure instanceof InterruptedIOException)) {
-            recoverLease(client.recoversLeases());
-        }
     }
 
     /** Tells who writes, for logs. Does not wait for a write, so that may be outdated. */
