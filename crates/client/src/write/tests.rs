@@ -437,9 +437,14 @@ async fn file_on_other_datanodes_is_left_to_its_client() {
     let mut stranger = DatanodeInfo { offer: None, ..datanode.info("stranger") };
     // No process listens on this port.
     stranger.id.transfer_port = 1;
-    let (namenode, writer) = created_elsewhere(vec![stranger]).await;
-    assert!(writer.is_none());
-    assert_eq!(namenode.heard(), Heard { excluded: 0, abandoned: 1, recovered: 0 });
+    let namenode = FakeNamenode::start(vec![stranger]).await;
+    let fs = client(&namenode, "packets");
+    // An empty file keeps its block. A block behind others is given up.
+    for (length, abandoned) in [(0, 0), (BLOCK as u64, 1)] {
+        let file = ForeignFile { length, ..foreign_file() };
+        assert!(fs.write_foreign(file).await.unwrap().is_none());
+        assert_eq!(namenode.heard(), Heard { excluded: 0, abandoned, recovered: 0 });
+    }
     assert_eq!(namenode.holders(), ["DFSClient_1"]);
 }
 

@@ -40,7 +40,9 @@ final class HearthOutputStream extends DFSOutputStream {
     private NativeReference writer;
     /** Hadoop's stream writes. */
     private boolean refused;
-    /** Failure of a write by the native writer, after which bytes are missing; null if there was none. */
+    /**
+     * Failure after which bytes are missing: of the native writer, or to begin one that was demanded. Null if there was none.
+     */
     private Throwable firstFailure;
 
     HearthOutputStream(HearthClient client, DFSOutputStream stock, WrittenFile file, Progressable progress) {
@@ -178,7 +180,13 @@ final class HearthOutputStream extends DFSOutputStream {
     private void decide() throws IOException {
         checkClosed();
         if (writer == null && !refused) {
-            long address = client.begin(file);
+            long address;
+            try {
+                address = client.begin(file);
+            } catch (HearthClient.RequiredException e) {
+                firstFailure = e;
+                throw e;
+            }
             refused = address == 0;
             writer = refused ? null : NativeReference.of(this, address, NativeWriter::close);
         }
@@ -376,8 +384,8 @@ final class HearthOutputStream extends DFSOutputStream {
             if (writer != null) {
                 // First, because it throws the writer's own failure, if it has one.
                 call(NativeWriter::finish);
-                checkWhole();
             }
+            checkWhole();
         } catch (IOException e) {
             if (writer == null) {
                 closeAfter(e);
@@ -417,6 +425,11 @@ final class HearthOutputStream extends DFSOutputStream {
 
     /** Closes Hadoop's stream, which has failed. */
     private void closeAfter(IOException failure) {
+        if (firstFailure != null && file.length == 0) {
+            // The file may have a block that no client writes. The NameNode would not close it.
+            WrittenFile.abandon(stock);
+            return;
+        }
         try {
             stock.close();
         } catch (IOException e) {
