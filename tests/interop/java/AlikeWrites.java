@@ -27,6 +27,7 @@ import org.apache.hadoop.hdfs.client.HdfsDataOutputStream;
 import org.apache.hadoop.hdfs.client.HdfsDataOutputStream.SyncFlag;
 import org.apache.hadoop.hdfs.protocol.HdfsConstants;
 import org.apache.hadoop.ipc.RemoteException;
+import org.apache.hadoop.util.Progressable;
 
 /**
  * Writes files by two file systems in every way there is, and compares all that can be seen: content, metadata, positions
@@ -73,6 +74,8 @@ final class AlikeWrites {
         alike.twoWriters();
         alike.quotas();
         alike.closedWithTheFileSystem();
+        alike.closedBeneath();
+        alike.failingProgress();
         alike.severalThreads();
         alike.interrupted();
         alike.statistics();
@@ -588,6 +591,46 @@ final class AlikeWrites {
                     return null;
                 });
             }
+        });
+    }
+
+    /** Closes a stream. Tells whether that fails or the file has all bytes: a program must not lose bytes unknowingly. */
+    private void closeOrFail(FSDataOutputStream out, Path file, long length, Story story) throws Exception {
+        boolean fails = fails(() -> {
+            out.close();
+            return null;
+        });
+        story.tell("whole, or close fails", fails || both[0].getFileStatus(file).getLen() == length);
+        // It may still be open.
+        both[0].delete(file, false);
+    }
+
+    private void closedBeneath() throws Exception {
+        same("Hadoop's client closes its streams", (fs, dir, story) -> {
+            Path file = new Path(dir, "file");
+            try (FileSystem own = FileSystem.newInstance(new Configuration(fs.getConf()))) {
+                FSDataOutputStream out = create(own, file);
+                out.write(new byte[10]);
+                ((DistributedFileSystem) own).getClient().closeOutputStreams(false);
+                closeOrFail(out, file, 10, story);
+            }
+        });
+    }
+
+    private void failingProgress() throws Exception {
+        int length = 3 * block;
+        Progressable failing = () -> {
+            throw new IllegalStateException("no progress");
+        };
+        same("progress fails", (fs, dir, story) -> {
+            Path file = new Path(dir, "file");
+            FSDataOutputStream out = fs.create(file, FsPermission.getFileDefault(), true, 4096, (short) 1, block, failing);
+            try {
+                write(out, 21, 0, length, length);
+            } catch (IOException | IllegalStateException e) {
+                // Hadoop's client calls from another thread, so that it depends on time which call fails.
+            }
+            closeOrFail(out, file, length, story);
         });
     }
 

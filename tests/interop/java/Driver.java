@@ -7,6 +7,7 @@ import java.io.ByteArrayOutputStream;
 import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.InterruptedIOException;
 import java.io.PrintStream;
 import java.lang.reflect.Constructor;
 import java.nio.charset.StandardCharsets;
@@ -183,6 +184,17 @@ public final class Driver {
             case "hflush":
                 writer(r).hflush();
                 return null;
+            // handle; by an interrupted thread: returns whether that fails, and whether the thread is interrupted after it
+            case "interruptedFlush": {
+                boolean fails = false;
+                Thread.currentThread().interrupt();
+                try {
+                    writer(r).hflush();
+                } catch (InterruptedIOException e) {
+                    fails = true;
+                }
+                return object("fails", fails, "interrupted", Thread.interrupted());
+            }
             // handle; updateLength
             case "hsync":
                 if (r.path("updateLength").asBoolean()) {

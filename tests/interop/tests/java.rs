@@ -72,6 +72,7 @@ const FILE_CHECKS: &[Check] = &[
     ("every_write_is_as_hadoops", writes_alike),
     ("large_writes_go_to_the_datanodes_memory", written_to_memory),
     ("killed_writers_file_can_be_taken_over", killed_writer),
+    ("interrupted_flush_leaves_a_writer_that_goes_on", interrupted_flush),
     ("memory_is_shown_without_copies", shown),
     ("threads_share_a_stream_until_it_is_closed", crowd),
     ("positioned_reads_share_one_mapping", one_mapping),
@@ -790,6 +791,29 @@ fn killed_writer(session: &mut Session) -> Result<()> {
         java.call("extend", json!({"path": path, "seed": 54, "length": 1000}))?;
         carried(java, &path, &[(seed, length), (54, 1000)])?;
     }
+    Ok(())
+}
+
+/// As with Hadoop's stream, the exception takes the place of the thread's interrupt, so that the file can be closed.
+fn interrupted_flush(session: &mut Session) -> Result<()> {
+    let mut java = session.another_java()?;
+    let (path, seed, early, late) = ("/interrupted-flush", 55, 700, 100_000);
+    java.call("create", json!({"path": path, "handle": "writer"}))?;
+    java.call("write", json!({"handle": "writer", "seed": seed, "position": 0, "length": early}))?;
+    java.call("hflush", json!({"handle": "writer"}))?;
+    let datanode = session.cluster.datanodes[0].process().context("a DataNode")?;
+    datanode.pause()?;
+    let written = java.call("write", json!({"handle": "writer", "seed": seed, "position": early, "length": late}));
+    let flushed = java.call("interruptedFlush", json!({"handle": "writer"}));
+    datanode.resume()?;
+    written?;
+    let flushed = flushed?;
+    ensure!(flushed == json!({"fails": true, "interrupted": false}), "{flushed}");
+    java.call("hflush", json!({"handle": "writer"}))?;
+    let by = java.call("writtenBy", json!({"handle": "writer"}))?;
+    ensure!(by.as_str().is_some_and(|by| by.contains(WRITTEN_BY_HEARTH)), "{by}");
+    java.call("close", json!({"handle": "writer"}))?;
+    carried(&mut java, path, &[(seed, early + late)])?;
     Ok(())
 }
 

@@ -3,7 +3,8 @@
 use std::ffi::{CString, c_void};
 
 use jni_sys::{
-    JNIEnv, JNINativeInterface_, jbyte, jbyteArray, jint, jintArray, jlong, jlongArray, jobject, jobjectArray, jsize,
+    JNI_ABORT, JNIEnv, JNINativeInterface_, jbyte, jbyteArray, jint, jintArray, jlong, jlongArray, jobject,
+    jobjectArray, jsize,
 };
 
 /// A Java exception to be thrown when the native method returns.
@@ -260,7 +261,7 @@ impl Jvm {
         if start.is_null() {
             return Err(Thrown::Io("the JVM is out of memory".to_owned()));
         }
-        Ok(CriticalArray { jvm: self, array, start, length })
+        Ok(CriticalArray { jvm: self, array, start, length, changes: false })
     }
 
     /// Returns a range of a direct buffer's memory.
@@ -295,10 +296,19 @@ pub struct CriticalArray<'a> {
     array: jbyteArray,
     start: *mut c_void,
     length: usize,
+    /// The bytes may have been changed here.
+    changes: bool,
 }
 
 impl CriticalArray<'_> {
+    /// Returns the bytes, to be read only.
+    pub fn source(&self) -> &[u8] {
+        // SAFETY: as in `bytes`.
+        unsafe { std::slice::from_raw_parts(self.start.cast::<u8>(), self.length) }
+    }
+
     pub fn bytes(&mut self) -> &mut [u8] {
+        self.changes = true;
         // SAFETY: the array's memory stays in place until `drop`. About concurrent access, see `direct_range`.
         unsafe { std::slice::from_raw_parts_mut(self.start.cast::<u8>(), self.length) }
     }
@@ -306,8 +316,11 @@ impl CriticalArray<'_> {
 
 impl Drop for CriticalArray<'_> {
     fn drop(&mut self) {
-        // SAFETY: the counterpart of the call in `critical`. 0: a JVM that made a copy stores it.
-        unsafe { call!(self.jvm, ReleasePrimitiveArrayCritical, self.array, self.start, 0) };
+        // 0: a JVM that made a copy stores it. A copy that was only read is discarded: other threads may have changed the
+        // array since.
+        let mode = if self.changes { 0 } else { JNI_ABORT };
+        // SAFETY: the counterpart of the call in `critical`.
+        unsafe { call!(self.jvm, ReleasePrimitiveArrayCritical, self.array, self.start, mode) };
     }
 }
 

@@ -36,8 +36,8 @@ impl FileSystem {
     /// The other client renews the lease until the writer is closed, and writes nothing. The namenode cannot distinguish
     /// the two.
     ///
-    /// Allocates a block, unless the last one has room. Returns `None` if none of the block's datanodes is Hearth's. A
-    /// new block is given up then, and the other client can write the file.
+    /// Allocates a block, unless the last one has room. Returns `None` if none of the block's datanodes is Hearth's. The
+    /// other client can write the file then. In an empty file, its first request gets the same block again.
     ///
     /// Errors: after an error too, the other client can write the file.
     pub async fn write_foreign(&self, file: ForeignFile) -> Result<Option<Writer>, Error> {
@@ -45,6 +45,12 @@ impl FileSystem {
         let path = self.absolute(&path)?;
         if block_size == 0 {
             return Err(Failure::InvalidPath { path, why: "a block size of 0" }.into());
+        }
+        if let Some(last) = &last_block
+            && (last.length() >= block_size || last.length() > length)
+        {
+            let why = format!("{last} cannot be continued: {path} has {length} bytes, in blocks of {block_size}");
+            return Err(Failure::Answer { method: "append", why }.into());
         }
         let mut span = Span::root("write");
         span.set("hdfs.file", path.as_str());
@@ -59,11 +65,16 @@ impl FileSystem {
             None => {
                 let namenode = &self.session.namenode;
                 // If the answer is lost, the other client's first request gets the same block: it names no earlier block
-                // either.
+                // either. Behind other blocks, that request is refused, and the other client fails.
                 let adding = namenode.add_block(&path, inode, &client_name, None, &[]);
                 let first = trace::within(span.context(), adding).await?;
                 if !self.is_on_hearth(&first).await {
-                    namenode.abandon_block(&path, inode, &client_name, &first.block).await?;
+                    // In an empty file, the other client gets this block again. To give it up would be a danger: a
+                    // request without an answer may be carried out later, and removes a block that was written since.
+                    // Behind other blocks, the other client gets none before this one is gone.
+                    if length > 0 {
+                        namenode.abandon_block(&path, inode, &client_name, &first.block).await?;
+                    }
                     return Ok(None);
                 }
                 WriteStart { first: Some(first), length, ..WriteStart::default() }

@@ -416,6 +416,14 @@ async fn file_opened_elsewhere_for_append_is_continued() {
     writer.close().await.unwrap();
     assert!(datanode.bytes() == bytes);
     assert_eq!(namenode.holders(), ["DFSClient_1"]);
+    // A full block, and one longer than the file.
+    for (block, length) in [(BLOCK, BLOCK), (BEFORE, BEFORE - 1)] {
+        let mut last = opened.clone();
+        last.block.length = block as u64;
+        let wrong = ForeignFile { length: length as u64, last_block: Some(last), ..file.clone() };
+        let refused = fs.write_foreign(wrong).await.map(drop).unwrap_err();
+        assert!(matches!(refused.failure(), Failure::Answer { method: "append", .. }), "{refused}");
+    }
     // Another file has the path.
     let mut other = opened;
     other.block.id.0 += 1;
@@ -429,9 +437,14 @@ async fn file_on_other_datanodes_is_left_to_its_client() {
     let mut stranger = DatanodeInfo { offer: None, ..datanode.info("stranger") };
     // No process listens on this port.
     stranger.id.transfer_port = 1;
-    let (namenode, writer) = created_elsewhere(vec![stranger]).await;
-    assert!(writer.is_none());
-    assert_eq!(namenode.heard(), Heard { excluded: 0, abandoned: 1, recovered: 0 });
+    let namenode = FakeNamenode::start(vec![stranger]).await;
+    let fs = client(&namenode, "packets");
+    // An empty file keeps its block. A block behind others is given up.
+    for (length, abandoned) in [(0, 0), (BLOCK as u64, 1)] {
+        let file = ForeignFile { length, ..foreign_file() };
+        assert!(fs.write_foreign(file).await.unwrap().is_none());
+        assert_eq!(namenode.heard(), Heard { excluded: 0, abandoned, recovered: 0 });
+    }
     assert_eq!(namenode.holders(), ["DFSClient_1"]);
 }
 

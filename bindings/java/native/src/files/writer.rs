@@ -39,8 +39,8 @@ fn write(jvm: &Jvm, writer: &mut Writer, from: jbyteArray, offset: jint, length:
         let taken = {
             let _entered = runtime.enter();
             // SAFETY: the range was checked. Nothing in this block calls the JVM or waits.
-            let mut array = unsafe { jvm.critical(from)? };
-            writer.try_write(&array.bytes()[offset + done..][..piece])
+            let array = unsafe { jvm.critical(from)? };
+            writer.try_write(&array.source()[offset + done..][..piece])
         };
         match taken? {
             0 => wait_through(writer.begin_packet())??,

@@ -80,6 +80,8 @@ final class HearthClient {
     /** Reason why files cannot be read and written this way; null if they can. */
     private final String unusable;
     private final Shared shared;
+    /** Hadoop's client writes the files that are opened from then on. */
+    private volatile boolean closing;
     private volatile boolean closed;
 
     /** A native client. */
@@ -325,6 +327,11 @@ final class HearthClient {
             HearthOutputStream hearth = new HearthOutputStream(this, stock, file, progress);
             FSDataOutputStream writing = new HdfsDataOutputStream(hearth, statistics, stream.getPos());
             writers.add(hearth);
+            if (closing) {
+                // closeWriters may have missed it. Hadoop's client closes its own stream.
+                writers.remove(hearth);
+                return stream;
+            }
             return writing;
         } catch (IOException | RuntimeException | LinkageError e) {
             LOG.debug("Hearth's client does not write {}", stream, e);
@@ -341,7 +348,8 @@ final class HearthClient {
      * Begins to write a file.
      *
      * @return address of its writer, for {@link NativeWriter}; 0 if Hadoop's client is to write it
-     * @throws RequiredException if Hearth's client was demanded and none of the DataNodes is Hearth's
+     * @throws RequiredException if Hearth's client was demanded, and cannot write the file or none of the DataNodes is
+     *         Hearth's
      */
     long begin(WrittenFile file) throws RequiredException {
         long client = closed ? 0 : shared.client.acquire();
@@ -356,6 +364,9 @@ final class HearthClient {
             LOG.debug("Hearth's client cannot write {}", file.path, e);
             // If the NameNode refuses the file, Hadoop's client finds that too, and reports it.
             if (!(e instanceof RefusedException)) {
+                if (required) {
+                    throw new RequiredException(required(e.getMessage() + " (" + file.path + ")").getMessage());
+                }
                 pause();
             }
             return 0;
@@ -386,13 +397,14 @@ final class HearthClient {
         writers.remove(stream);
     }
 
-    /** Closes the streams that are open for writing. */
+    /** Closes the streams that are open for writing. Hadoop's client writes those that are opened from now on. */
     void closeWriters() {
+        closing = true;
         while (!writers.isEmpty()) {
             for (HearthOutputStream each : writers) {
                 try {
                     each.close();
-                } catch (IOException e) {
+                } catch (IOException | RuntimeException e) {
                     LOG.error("cannot close {}", each, e);
                 }
             }

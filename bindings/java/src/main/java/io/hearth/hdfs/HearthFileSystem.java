@@ -138,10 +138,13 @@ public class HearthFileSystem extends DistributedFileSystem implements HearthBul
             if (client != null) {
                 client.closeWriters();
             }
-            super.close();
         } finally {
-            if (client != null) {
-                client.close();
+            try {
+                super.close();
+            } finally {
+                if (client != null) {
+                    client.close();
+                }
             }
         }
     }

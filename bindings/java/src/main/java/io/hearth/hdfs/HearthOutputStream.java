@@ -40,6 +40,10 @@ final class HearthOutputStream extends DFSOutputStream {
     private NativeReference writer;
     /** Hadoop's stream writes. */
     private boolean refused;
+    /**
+     * Failure after which bytes are missing: of the native writer, or to begin one that was demanded. Null if there was none.
+     */
+    private Throwable firstFailure;
 
     HearthOutputStream(HearthClient client, DFSOutputStream stock, WrittenFile file, Progressable progress) {
         // Without a thread of its own.
@@ -64,12 +68,35 @@ final class HearthOutputStream extends DFSOutputStream {
             call.on(address);
         } catch (RefusedException e) {
             throw e.unwrapped();
+        } catch (InterruptedIOException e) {
+            throw inPlaceOfInterrupt(e);
         } finally {
             writer.release();
         }
     }
 
-    /** Throws if the stream is closed, or Hadoop's client has lost the lease. */
+    /**
+     * Clears the thread's interrupt, as Hadoop's stream does when it throws this exception. Otherwise a close after it would
+     * be interrupted, too, and leave the file open.
+     */
+    private static InterruptedIOException inPlaceOfInterrupt(InterruptedIOException e) {
+        Thread.interrupted();
+        return e;
+    }
+
+    /** Throws if an earlier write failed. The exception is a new one, to which the first may be added as suppressed. */
+    private void checkWhole() throws IOException {
+        if (firstFailure == null) {
+            return;
+        }
+        RefusedException refusal = RefusedException.in(firstFailure);
+        if (refusal != null) {
+            throw refusal.unwrapped();
+        }
+        throw new IOException("an earlier write to " + file.path + " failed: " + firstFailure, firstFailure);
+    }
+
+    /** Throws if the stream is closed, Hadoop's client has lost the lease, or an earlier write failed. */
     @Override
     protected void checkClosed() throws IOException {
         if (closed) {
@@ -80,6 +107,7 @@ final class HearthOutputStream extends DFSOutputStream {
             stock.hflush();
             throw new ClosedChannelException();
         }
+        checkWhole();
     }
 
     private void checkOpen() throws IOException {
@@ -152,7 +180,13 @@ final class HearthOutputStream extends DFSOutputStream {
     private void decide() throws IOException {
         checkClosed();
         if (writer == null && !refused) {
-            long address = client.begin(file);
+            long address;
+            try {
+                address = client.begin(file);
+            } catch (HearthClient.RequiredException e) {
+                firstFailure = e;
+                throw e;
+            }
             refused = address == 0;
             writer = refused ? null : NativeReference.of(this, address, NativeWriter::close);
         }
@@ -164,14 +198,20 @@ final class HearthOutputStream extends DFSOutputStream {
             stock.write(from, offset, length);
             return;
         }
-        for (int done = 0; done < length; ) {
-            int start = offset + done;
-            int piece = Math.min(length - done, PIECE_BYTES);
-            call(address -> NativeWriter.write(address, from, start, piece));
-            done += piece;
-            if (progress != null) {
-                progress.progress();
+        try {
+            for (int done = 0; done < length; ) {
+                int start = offset + done;
+                int piece = Math.min(length - done, PIECE_BYTES);
+                call(address -> NativeWriter.write(address, from, start, piece));
+                done += piece;
+                if (progress != null) {
+                    progress.progress();
+                }
             }
+        } catch (IOException | RuntimeException | Error e) {
+            // A part may have been taken. Neither a repetition nor a close may make a file of the rest.
+            firstFailure = e;
+            throw e;
         }
     }
 
@@ -216,6 +256,8 @@ final class HearthOutputStream extends DFSOutputStream {
                 NativeWriter.acknowledged(pending[0]);
             } catch (RefusedException e) {
                 throw e.unwrapped();
+            } catch (InterruptedIOException e) {
+                throw inPlaceOfInterrupt(e);
             }
         } else if (sync) {
             stock.hsync(flags);
@@ -316,33 +358,41 @@ final class HearthOutputStream extends DFSOutputStream {
             } finally {
                 closed = true;
                 client.closed(this);
-                if (writer != null) {
-                    writer.close();
-                    WrittenFile.abandon(stock);
-                }
                 buffer = null;
+                if (writer != null) {
+                    // First the lease, which would be renewed as long as the program runs.
+                    WrittenFile.abandon(stock);
+                    writer.close();
+                }
             }
         }
     }
 
     private void closeOnce() throws IOException {
         if (WrittenFile.isClosed(stock)) {
-            // It throws the reason.
+            // It throws the reason, unless the program has closed it.
             stock.close();
+            if (writer != null || buffered > 0) {
+                throw new ClosedChannelException();
+            }
             return;
         }
         try {
-            handOverBuffer();
+            if (firstFailure == null) {
+                handOverBuffer();
+            }
             if (writer != null) {
+                // First, because it throws the writer's own failure, if it has one.
                 call(NativeWriter::finish);
             }
+            checkWhole();
         } catch (IOException e) {
             if (writer == null) {
                 closeAfter(e);
             } else {
                 completeAfter(e);
+                recoverLease();
             }
-            recoverLease(e);
             throw e;
         }
         if (writer == null) {
@@ -353,18 +403,33 @@ final class HearthOutputStream extends DFSOutputStream {
         try {
             NativeWriter.complete(address);
         } catch (RefusedException e) {
-            recoverLease(e);
+            recoverLease();
             throw e.remote();
+        } catch (InterruptedIOException e) {
+            // The file may still become complete.
+            throw inPlaceOfInterrupt(e);
         } catch (IOException e) {
-            recoverLease(e);
+            recoverLease();
             throw e;
         } finally {
             writer.release();
         }
     }
 
+    /** Has the NameNode recover the file's lease, if that is configured. */
+    private void recoverLease() {
+        if (client.recoversLeases()) {
+            recoverLease(true);
+        }
+    }
+
     /** Closes Hadoop's stream, which has failed. */
     private void closeAfter(IOException failure) {
+        if (firstFailure != null && file.length == 0) {
+            // The file may have a block that no client writes. The NameNode would not close it.
+            WrittenFile.abandon(stock);
+            return;
+        }
         try {
             stock.close();
         } catch (IOException e) {
@@ -400,13 +465,6 @@ final class HearthOutputStream extends DFSOutputStream {
             return file.lastBlock;
         }
         return WrittenFile.decodedBlock(new String(last, StandardCharsets.UTF_8));
-    }
-
-    /** After a failure, has the NameNode recover the file's lease, if that is configured. */
-    private void recoverLease(IOException failure) {
-        if (writer != null && !(failure instanceof InterruptedIOException)) {
-            recoverLease(client.recoversLeases());
-        }
     }
 
     /** Tells who writes, for logs. Does not wait for a write, so that may be outdated. */

@@ -22,7 +22,8 @@ final class NativeWriter {
      * @param holder name of Hadoop's client, in UTF-8
      * @param length bytes of the file
      * @param lastBlock the block to continue, as {@link #lastBlock} encodes it; empty if there is none
-     * @return its address, for {@link #close}; 0 if no DataNode of the block is Hearth's, and Hadoop's client is to write
+     * @return its address, for {@link #close}; 0 if no DataNode of the block is Hearth's, and Hadoop's client is to write:
+     *         in an empty file, this block
      */
     static native long begin(long client, byte[] path, long inode, byte[] holder, int replication, long blockSize,
             long length, byte[] lastBlock) throws IOException;

@@ -25,6 +25,15 @@ final class RefusedException extends IOException {
         this.remoteClass = text.substring(0, Math.max(0, text.indexOf('\n')));
     }
 
+    /** Returns the refusal that caused a failure; null if that had another cause. */
+    static RefusedException in(Throwable failure) {
+        Throwable cause = failure;
+        while (cause != null && !(cause instanceof RefusedException)) {
+            cause = cause.getCause();
+        }
+        return (RefusedException) cause;
+    }
+
     /** Returns the exception as Hadoop's streams throw it when the NameNode refuses to close a file. */
     RemoteException remote() {
         RemoteException remote = new RemoteException(remoteClass, getMessage());
