@@ -429,6 +429,8 @@ fn bindings(tally: &mut Tally, must_be_whole: bool, wanted: Wanted) -> Vec<(&'st
         }
         Err(error) => {
             tally.missing(must_be_whole, format!("interop with {what}: {error:#}"));
+            // Not one that was built earlier, of other sources.
+            made.push((name, PathBuf::from("/nonexistent")));
             None
         }
     };

@@ -67,7 +67,7 @@ public class HearthHdfs extends FilterFs {
     @Override
     public CompletableFuture<FSDataInputStream> openFileWithOptions(Path file, OpenFileParameters parameters)
             throws IOException {
-        return super.openFileWithOptions(file, parameters).thenApply(this::reading);
+        return super.openFileWithOptions(file, parameters).thenApply(client::reading);
     }
 
     @Override
