@@ -29,7 +29,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 20_000, value_parser = at_least_one::<usize>)]
     random_reads: usize,
     /// Number of small files
-    #[arg(long, default_value_t = 5000, value_parser = at_least_one::<usize>)]
+    #[arg(long, default_value_t = 17_836, value_parser = at_least_one::<usize>)]
     files: usize,
     /// Number of threads that read small files
     #[arg(long, default_value_t = 60, value_parser = at_least_one::<usize>)]

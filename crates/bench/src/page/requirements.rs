@@ -101,6 +101,7 @@ const SMALL_FILES: &str = "small-files 17836 files of 32 KiB, the first 32 KiB, 
 const SMALL_FILES_FAR: &str =
     "network small-files 4000 files of 32 KiB, the first 32 KiB, 64 a batch; each way delay 10ms loss 0.1%,";
 const PYTHON: &str = "python 128 MiB, blocks of 128 MiB, at random in 512 MiB, 17836 small files by 60 threads;";
+const JVM: &str = "java 128 MiB, blocks of 128 MiB, at random in 512 MiB, 17836 small files by 60 threads;";
 const SATURATE: &str = "saturate 1, 2, 4, 8, 16, 32 clients, 32 files of 64 MiB;";
 const METADATA: &str = "metadata: 64000 operations of each kind by 64 connections, one call open";
 const METADATA_SHARED: &str = "metadata-shared: 128000 operations of each kind by 64 connections, 8 calls open";
@@ -127,6 +128,10 @@ const VIEW: &str = "open and view whole";
 const AT_RANDOM: &str = "read 4 KiB at random";
 const FIRST_BYTE: &str = "from import to first byte";
 const WHOLE_JAVA: &str = "read whole, 128 KiB at a time";
+const VECTORED_JAVA: &str = "read 64 ranges of 64 KiB at once";
+const WRITE_JAVA: &str = "write whole, 128 KiB at a time";
+const WITH_BLOCKS: &str = "with Hearth's jar";
+const WITH_FILES: &str = "with Hearth's file system";
 
 /// Sections, in the order of the page.
 pub const SECTIONS: &[Section] = &[
@@ -509,6 +514,64 @@ pub const SECTIONS: &[Section] = &[
             ),
         ],
         charts: &["python.svg"],
+    },
+    Section {
+        title: "G. Reach: Java",
+        remark: Some(
+            "Hearth's jar gives Hadoop's client single blocks, or the file system reads and writes by Hearth's client. All JVMs are \
+             warm. Short-circuit is Apache's client on Apache's servers with libhadoop, as it is by default.",
+        ),
+        requirements: &[
+            at_most(
+                "128 MiB by the file system (base: a copy in the same JVM)",
+                1.5,
+                &[of(JVM, WHOLE_JAVA, "Hearth", WITH_FILES, "wall")],
+                &[of(JVM, WHOLE_JAVA, "memcpy", "", "wall")],
+            ),
+            at_most(
+                "128 MiB by blocks (base: a copy in the same JVM)",
+                2.0,
+                &[of(JVM, WHOLE_JAVA, "Hearth", WITH_BLOCKS, "wall")],
+                &[of(JVM, WHOLE_JAVA, "memcpy", "", "wall")],
+            ),
+            at_most(
+                "4 KiB at random by the file system, p50: microseconds",
+                3.0,
+                &[of(JVM, AT_RANDOM, "Hearth", WITH_FILES, "p50")],
+                &[],
+            ),
+            at_most(
+                "4 KiB at random by blocks, p50: microseconds",
+                8.0,
+                &[of(JVM, AT_RANDOM, "Hearth", WITH_BLOCKS, "p50")],
+                &[],
+            ),
+            at_most(
+                "64 ranges by the file system: time (base: short-circuit)",
+                0.34,
+                &[of(JVM, VECTORED_JAVA, "Hearth", WITH_FILES, "p50")],
+                &[of(JVM, VECTORED_JAVA, "Apache", "short-circuit", "p50")],
+            ),
+            at_least(
+                "17,836 files of 32 KiB, opened one by one by 60 threads: files/s (base: short-circuit)",
+                8.0,
+                &[of(JVM, "small files", "Hearth", WITH_FILES, "rate")],
+                &[of(JVM, "small files", "Apache", "short-circuit", "rate")],
+            ),
+            at_least(
+                "the same files by `readStarts` (base: short-circuit)",
+                8.0,
+                &[of(JVM, "small files", "Hearth", WITH_FILES, "rate, by one call")],
+                &[of(JVM, "small files", "Apache", "short-circuit", "rate")],
+            ),
+            at_most(
+                "write of 128 MiB: time (base: Apache's client and servers)",
+                0.34,
+                &[of(JVM, WRITE_JAVA, "Hearth", WITH_FILES, "wall")],
+                &[of(JVM, WRITE_JAVA, "Apache", "TCP", "wall")],
+            ),
+        ],
+        charts: &[],
     },
     Section {
         title: "Many clients",
