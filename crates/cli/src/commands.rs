@@ -164,7 +164,7 @@ pub fn run() -> ExitCode {
         Command::Completions(arguments) => documents::completions(&arguments),
         Command::Documents(arguments) => documents::write(&arguments),
     };
-    // Of a client: servers have sent all but the spans of their last second.
+    // A client sends all its spans here. Servers have sent theirs, except those of the last second.
     hearth_client::trace::flush(TRACE_PATIENCE);
     match outcome {
         Ok(code) => code,

@@ -133,7 +133,7 @@ fn pinned_or_evictable(situation: &Situation) -> Result<Option<()>> {
     let status = situation.status(situation.dying)?;
     let memory = &status["memory"];
     ensure!(memory["pinnedBytes"].is_u64() && memory["dirtyBytes"].is_u64(), "{memory}");
-    // Both are on disk after a second, and nobody reads them.
+    // The flusher writes both files to disk within a second. No reader holds them.
     Ok((memory["evictableBytes"].as_u64() >= Some(600_000)).then_some(()))
 }
 

@@ -35,7 +35,7 @@ const BOUNDS_NANOS: [u64; 20] = [
 /// The buckets with a bound, and the one without.
 const BUCKETS: usize = BOUNDS_NANOS.len() + 1;
 
-/// For each number of significant bits, the first bucket that a value with so many can be in.
+/// The lowest bucket of a value, by the number of its significant bits.
 const FIRST_BUCKETS: [u8; 65] = {
     let mut first = [0; 65];
     let mut bits = 1;

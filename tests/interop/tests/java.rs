@@ -738,7 +738,7 @@ fn refused_client(java: &mut Driver, path: &str, reason: &str) -> Result<()> {
 const WRITTEN_BY_HEARTH: &str = "by Hearth's client";
 const WRITTEN_BY_HADOOP: &str = "by Hadoop's client";
 
-/// Compares every kind of write with that of Hadoop's own file system. `writer`: who is to write; empty if that varies.
+/// Compares every kind of write with that of Hadoop's own file system. `writer`: text that names the expected writer; empty accepts both.
 fn compare_writes(java: &mut Driver, directory: &str, writer: &str) -> Result<()> {
     java.set_answer_timeout(Duration::from_secs(600));
     let compared = java.call("alikeWrites", json!({"path": directory, "block": BLOCK, "writer": writer}))?;

@@ -33,7 +33,7 @@ pub struct PendingFlush {
     pub(super) progress: watch::Receiver<Progress>,
     /// Shared with the writer.
     pub(super) persisted: Arc<AtomicU64>,
-    /// Last packet that it covers; -1 if there is none.
+    /// Number of the last packet that this flush covers. -1 means none.
     pub(super) sequence: i64,
     /// Number of the last block that has bytes, and the number of its bytes that are flushed.
     pub(super) block: u64,

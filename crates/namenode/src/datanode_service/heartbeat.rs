@@ -29,7 +29,7 @@ impl DatanodeService {
         caller: &Caller,
         mut request: HeartbeatRequestProto,
     ) -> Result<HeartbeatResponseProto, RemoteError> {
-        // A report without a name is of no use, and no reason to refuse a heartbeat.
+        // Reports without a name are ignored. The rest of the heartbeat is valid.
         let slow_peers = std::mem::take(&mut request.slow_peers).into_iter();
         let slow_peers = slow_peers.filter_map(|peer| Outlier::try_from(peer).ok()).collect();
         let slow_disks = std::mem::take(&mut request.slow_disks).into_iter();

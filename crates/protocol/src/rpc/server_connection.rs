@@ -122,8 +122,8 @@ pub(super) struct ServerConnection<S> {
     /// Time of the last read from the socket, which completed the frames that are complete in `input` now: all of them are
     /// taken before more is read.
     read_at: Instant,
-    /// Time of the last event, if a call that is taken now begins at it: the last read, or the end of the call before
-    /// it. Reading the clock costs as much as other parts of a short call.
+    /// Start time of the next call: the time of the last read, or the end of the previous call. `None`: the clock has to
+    /// be read, which short calls avoid.
     now: Option<Instant>,
     /// Method of the last call.
     last_method: Option<MethodIndex>,
