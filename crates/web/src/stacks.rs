@@ -123,11 +123,15 @@ mod tests {
     #[tokio::test]
     async fn own_threads_are_listed() {
         let (end, ended) = std::sync::mpsc::channel::<()>();
+        // A new thread names itself.
+        let (named, is_named) = std::sync::mpsc::channel::<()>();
         let waiting = std::thread::Builder::new().name("waits-here".to_owned());
         let waiting = waiting.spawn(move || {
+            let _ = named.send(());
             let _ = ended.recv();
         });
         let waiting = waiting.unwrap();
+        is_named.recv().unwrap();
         let text = text(Tasks::now());
         assert!(text.contains("\"waits-here\"") && text.starts_with("Runtime: "), "{text}");
         drop(end);
