@@ -68,8 +68,7 @@ impl NamenodeService {
     async fn client_call(&self, call: &Call, over: &'static str) -> Result<Bytes, RemoteError> {
         let caller = self.caller(call).await?;
         let columns = operations::columns(&call.method);
-        let namenode = &self.namenode;
-        namenode.top_users.record(&caller.user, columns.name, namenode.clock.coarse_monotonic());
+        self.namenode.top_users.record(&caller.user, columns.name, call.began);
         let repeated = match (&self.retries, call.client_id) {
             (Some(retries), Some(client)) if columns.at_most_once && call.call_id >= 0 => {
                 match retries.begin(client, call.call_id).await {

@@ -16,6 +16,7 @@ use std::time::Duration;
 use hearth_types::Sharded;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 /// Length of a step.
 const STEP: Duration = Duration::from_secs(6);
@@ -37,6 +38,8 @@ const ALL: &str = "*";
 /// Counts of recent calls.
 pub struct TopUsers {
     is_enabled: bool,
+    /// Steps are counted from here.
+    zero: Instant,
     /// Split by thread: every call takes this lock.
     steps: Sharded<Mutex<Steps>>,
 }
@@ -51,7 +54,7 @@ struct Steps {
 
 #[derive(Clone)]
 struct Step {
-    /// Time since the zero of the monotonic clock, in steps.
+    /// Time since the zero, in steps.
     number: u64,
     users: HashMap<Arc<str>, Vec<(&'static str, u64)>>,
 }
@@ -68,11 +71,15 @@ struct OperationCount {
 
 impl TopUsers {
     pub fn new(is_enabled: bool) -> Self {
-        Self { is_enabled, steps: Sharded::default() }
+        Self { is_enabled, zero: Instant::now(), steps: Sharded::default() }
     }
 
-    /// Counts a call. `now`: time on the monotonic clock.
-    pub fn record(&self, user: &Arc<str>, operation: &'static str, now: Duration) {
+    /// Counts a call that began at `began`.
+    pub fn record(&self, user: &Arc<str>, operation: &'static str, began: Instant) {
+        self.record_at(user, operation, began.saturating_duration_since(self.zero));
+    }
+
+    fn record_at(&self, user: &Arc<str>, operation: &'static str, now: Duration) {
         if !self.is_enabled {
             return;
         }
@@ -113,7 +120,11 @@ impl TopUsers {
     }
 
     /// Returns the windows as Apache's NameNode reports them in `TopUserOpCounts`.
-    pub fn json(&self, now: Duration) -> Vec<Value> {
+    pub fn json(&self) -> Vec<Value> {
+        self.json_at(self.zero.elapsed())
+    }
+
+    fn json_at(&self, now: Duration) -> Vec<Value> {
         let steps = self.steps();
         let windows = WINDOWS_MINUTES.iter().map(|minutes| {
             let operations = window(&steps, *minutes, now).into_iter().map(|count| {
@@ -185,10 +196,10 @@ mod tests {
         let top = TopUsers::new(true);
         let (ann, bob) = (Arc::<str>::from("ann"), Arc::<str>::from("bob"));
         for _ in 0..3 {
-            top.record(&ann, "create", at(100));
+            top.record_at(&ann, "create", at(100));
         }
-        top.record(&bob, "create", at(130));
-        top.record(&bob, "getListing", at(131));
+        top.record_at(&bob, "create", at(130));
+        top.record_at(&bob, "getListing", at(131));
         let now = at(150);
         let window = top.window(1, now);
         assert_eq!(
@@ -201,7 +212,7 @@ mod tests {
         assert_eq!(top.window(1, at(175))[0].users, [(bob.clone(), 2)]);
         assert_eq!(top.window(5, at(175))[0].total, 5);
         assert!(top.window(25, at(10_000)).is_empty());
-        let json = top.json(now);
+        let json = top.json_at(now);
         assert_eq!(json[0]["windowLenMs"], 60_000);
         assert_eq!(json[0]["ops"][0]["topUsers"][0], json!({ "user": "ann", "count": 3 }));
     }
@@ -210,17 +221,17 @@ mod tests {
     fn invented_names_take_no_more_memory() {
         let top = TopUsers::new(true);
         for number in 0..10 * USERS_MAX {
-            top.record(&format!("user-{number}").into(), "create", at(1));
+            top.record_at(&format!("user-{number}").into(), "create", at(1));
         }
         assert_eq!(top.steps()[0].users.len(), USERS_MAX + 1);
         let window = top.window(1, at(1));
         assert_eq!(window[0].total, 10 * USERS_MAX as u64);
         assert_eq!(window[0].users[0], (OTHERS.into(), 9 * USERS_MAX as u64));
         let long = TopUsers::new(true);
-        long.record(&"x".repeat(NAME_BYTES_MAX + 1).into(), "create", at(1));
+        long.record_at(&"x".repeat(NAME_BYTES_MAX + 1).into(), "create", at(1));
         assert_eq!(long.window(1, at(1))[0].users, [(OTHERS.into(), 1)]);
         for step in 0..2 * STEPS_MAX as u64 {
-            top.record(&"ann".into(), "create", at(step * STEP.as_secs()));
+            top.record_at(&"ann".into(), "create", at(step * STEP.as_secs()));
         }
         assert_eq!(top.steps().len(), STEPS_MAX);
     }
@@ -230,12 +241,12 @@ mod tests {
         let top = TopUsers::new(true);
         let ann = Arc::<str>::from("ann");
         for step in 0..3 {
-            top.record(&ann, "create", at(step * STEP.as_secs()));
+            top.record_at(&ann, "create", at(step * STEP.as_secs()));
         }
         let (seen, again) = (top.steps(), top.steps());
         assert!(Arc::ptr_eq(&seen[0], &again[0]) && Arc::ptr_eq(&seen[1], &again[1]));
         // A call that reads the clock before another one is added to the same step; what a reader has stays.
-        top.record(&ann, "create", at(0));
+        top.record_at(&ann, "create", at(0));
         assert_eq!(seen[2].users[&ann], [("create", 1)]);
         assert_eq!(top.steps()[2].users[&ann], [("create", 2)]);
         assert_eq!(top.window(1, at(12))[0].total, 4);
@@ -244,7 +255,7 @@ mod tests {
     #[test]
     fn nothing_is_counted_if_it_is_disabled() {
         let top = TopUsers::new(false);
-        top.record(&"ann".into(), "create", at(1));
+        top.record_at(&"ann".into(), "create", at(1));
         assert!(top.window(1, at(1)).is_empty());
     }
 }

@@ -8,31 +8,18 @@ pub trait Clock: Send + Sync + 'static {
 
     /// Time since an arbitrary start; never goes back. For intervals.
     fn monotonic(&self) -> Duration;
-
-    /// The same to within a few milliseconds, for a tenth of the cost. For what every call does.
-    fn coarse_monotonic(&self) -> Duration {
-        self.monotonic()
-    }
 }
 
 /// The machine's own clocks.
 pub struct SystemClock {
     start: Instant,
-    coarse_start: Duration,
 }
 
 #[expect(clippy::disallowed_methods, reason = "the place where the machine's clocks are read")]
 impl SystemClock {
     pub fn new() -> Self {
-        Self { start: Instant::now(), coarse_start: coarse() }
+        Self { start: Instant::now() }
     }
-}
-
-/// Reads the clock that the kernel advances with its timer interrupt: clock_gettime(2).
-fn coarse() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-    // The monotonic clock is not negative.
-    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
 }
 
 impl Default for SystemClock {
@@ -49,10 +36,6 @@ impl Clock for SystemClock {
 
     fn monotonic(&self) -> Duration {
         self.start.elapsed()
-    }
-
-    fn coarse_monotonic(&self) -> Duration {
-        coarse().saturating_sub(self.coarse_start)
     }
 }
 

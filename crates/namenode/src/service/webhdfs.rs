@@ -183,6 +183,7 @@ impl Operation {
 
     /// Executes a method of ClientProtocol as if the call had come over RPC from a client that does not retry.
     async fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> Result<A, Exception> {
+        let began = tokio::time::Instant::now();
         let call = Call {
             caller: self.caller.clone(),
             protocol: protocols::CLIENT.to_owned(),
@@ -194,9 +195,9 @@ impl Operation {
             state_id: None,
             caller_context: None,
             caller_signature: Bytes::new(),
+            began,
         };
         // Boxed: each operation makes few calls, and the future of a call is large.
-        let began = tokio::time::Instant::now();
         let answer = Box::pin(self.webhdfs.service.client_call(&call, OVER_HTTP)).await;
         self.webhdfs.metrics.record_call(method, began.elapsed(), answer.is_ok());
         let answer = answer.map_err(refusal)?;

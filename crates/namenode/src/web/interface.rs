@@ -352,7 +352,7 @@ pub async fn open_files(namenode: Arc<Namenode>, query: Query, peer: IpAddr) -> 
 
 /// Lists the users with the most calls in each window. As in `/jmx`, all users see them.
 pub fn users(namenode: &Namenode) -> Value {
-    json!({ "windows": namenode.top_users.json(namenode.clock.monotonic()) })
+    json!({ "windows": namenode.top_users.json() })
 }
 
 /// Returns lines of the log from number `from` on, for superusers.

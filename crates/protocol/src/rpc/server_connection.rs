@@ -442,6 +442,7 @@ impl<S: Service> ServerConnection<S> {
             self.output.push(encode_error(call_id, &client_id, retry_count, &error));
             return;
         }
+        let began = self.now.take().unwrap_or_else(Instant::now);
         let mut span = Span::server(frame.trace, || super::span_name(&frame.protocol, &frame.method));
         let call = Call {
             caller,
@@ -454,11 +455,11 @@ impl<S: Service> ServerConnection<S> {
             state_id: frame.state_id,
             caller_context: frame.caller_context,
             caller_signature: frame.caller_signature,
+            began,
         };
         let (service, metrics) = (self.service.clone(), self.metrics.clone());
         let method = metrics.method(&call.method, self.last_method);
         self.last_method = Some(method);
-        let began = self.now.take().unwrap_or_else(Instant::now);
         let queued = began.saturating_duration_since(self.read_at);
         metrics.record_start(method, queued);
         if span.is_recording() {

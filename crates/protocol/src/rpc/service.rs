@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hearth_wire::rpc::{ClientId, ErrorCode, RemoteError, exceptions};
+use tokio::time::Instant;
 
 /// Identity of the caller, from the connection's context. Shared by all calls of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,6 +39,8 @@ pub struct Call {
     pub caller_context: Option<String>,
     /// Proof that the context comes from its client; often empty.
     pub caller_signature: Bytes,
+    /// When it began to be served.
+    pub began: Instant,
 }
 
 /// A service that a server offers over RPC.
