@@ -38,6 +38,7 @@ fn of_state(namenode: &Namenode, rpc: SocketAddr, started_ms: u64) -> (Vec<Bean>
     let directory_bytes = bytes_in(&namenode.store.directory().path().join("current"));
     let threads = threads();
     let syncs = namenode.store.journal_figures().syncs;
+    let monotonic = namenode.clock.monotonic();
     let top_users = namenode.top_users.json();
     let state = namenode.read();
     let figures = state.blocks.cluster_statistics(namenode.now());
