@@ -39,6 +39,7 @@ macro_rules! cases {
 cases! {
     bytes_move_both_ways,
     message_arrives_after_preceding_writes,
+    memory_of_a_completed_write_is_free,
     messages_arrive_in_order,
     read_returns_bytes_of_its_own_time,
     many_reads_are_split_into_rounds,
@@ -210,6 +211,41 @@ async fn message_arrives_after_preceding_writes(transport: &dyn Transport, ip: I
         pair.near.receive(LONG).await.unwrap();
     }
     checker.await.unwrap();
+}
+
+/// A write that has completed takes nothing more from its local memory, although its data may still be on its way. Both
+/// ends write at once, and put other bytes into the memory of each write as soon as it has completed.
+async fn memory_of_a_completed_write_is_free(transport: &dyn Transport, ip: IpAddr) {
+    const BYTES: u64 = 128 << 10;
+    const ROUNDS: u64 = 64;
+    let pair = pair(transport, ip).await;
+    let writing = |connection: &Arc<dyn Connection>, here: &Arc<dyn Domain>, there: &Arc<dyn Domain>| {
+        let (connection, local) = (connection.clone(), region(here, BYTES, Access::Local));
+        let sink = region(there, ROUNDS * BYTES, Access::RemoteWrite);
+        tokio::spawn(async move {
+            let other = vec![0xEE; BYTES as usize];
+            for round in 0..ROUNDS {
+                local.memory().write(0, &pattern(round as u8, BYTES));
+                // The first of two operations, whose end a transport may learn only from the second.
+                let to = |start, bytes| sink.remote().part(round * BYTES + start, bytes).unwrap();
+                let (most, rest) = (BYTES - 8, 8);
+                let transfers = vec![part(&local, 0, to(0, most)), part(&local, most, to(most, rest))];
+                connection.write(transfers, None, LONG).await.unwrap();
+                local.memory().write(0, &other);
+            }
+            connection.send(Bytes::from_static(b"all"), LONG).await.unwrap();
+            sink
+        })
+    };
+    let from_near = writing(&pair.near, &pair.near_domain, &pair.far_domain);
+    let from_far = writing(&pair.far, &pair.far_domain, &pair.near_domain);
+    for (writer, receiver) in [(from_near, &pair.far), (from_far, &pair.near)] {
+        let sink = writer.await.unwrap();
+        assert_eq!(receiver.receive(LONG).await.unwrap(), &b"all"[..]);
+        for round in 0..ROUNDS {
+            assert!(content(&sink, round * BYTES, BYTES) == pattern(round as u8, BYTES), "write {round}");
+        }
+    }
 }
 
 async fn messages_arrive_in_order(transport: &dyn Transport, ip: IpAddr) {

@@ -75,6 +75,11 @@ impl Rdma {
     pub fn is_iwarp(&self) -> bool {
         self.device.is_iwarp()
     }
+
+    /// Returns true for iWARP in the kernel's software, without a card.
+    pub fn is_softiwarp(&self) -> bool {
+        self.device.is_softiwarp()
+    }
 }
 
 impl Transport for Rdma {

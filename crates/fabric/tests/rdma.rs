@@ -67,12 +67,8 @@ fn content(memory: &Memory) -> Vec<u8> {
 const NOT_OVER_SOFTIWARP: &[&str] = &["reads_without_permission_fail"];
 
 async fn conforms(rdma: &Rdma) {
-    let but = if is_softiwarp(rdma) { NOT_OVER_SOFTIWARP } else { &[] };
+    let but = if rdma.is_softiwarp() { NOT_OVER_SOFTIWARP } else { &[] };
     conformance::all_but(rdma, rdma.address(), but, |case| println!("{case}")).await;
-}
-
-fn is_softiwarp(rdma: &Rdma) -> bool {
-    rdma.is_iwarp() && rdma.device().starts_with("siw")
 }
 
 #[tokio::test]
@@ -166,7 +162,7 @@ async fn forbidden_write_ends_the_connection() {
 /// docs/operations.md.
 #[tokio::test]
 async fn softiwarp_allows_reads_of_any_region() {
-    let Some(rdma) = rdma("SoftiWARP's rights").filter(is_softiwarp) else { return };
+    let Some(rdma) = rdma("SoftiWARP's rights").filter(Rdma::is_softiwarp) else { return };
     for access in [Access::RemoteWrite, Access::Local] {
         let pair = pair(&rdma, Limits::default(), Limits::default()).await;
         let source = region(&pair.far_domain, 4096, access);

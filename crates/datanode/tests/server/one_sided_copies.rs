@@ -115,7 +115,8 @@ pub async fn copy_of_odd_chunks(two: &Two) -> u64 {
     copies[0].length
 }
 
-/// From a disk into memory that is too small.
+/// From a disk into memory that is too small. The sender copies each slice to a buffer, and uses that again once the
+/// write has completed. If the receiver got later bytes of it, it would refuse them, and a stream would send the rest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn full_memory_falls_back_to_buffers() {
     let two = two_of_one_network([&[("hearth.memory.limit", "1k")], &[("hearth.memory.limit", "9m")]]).await;

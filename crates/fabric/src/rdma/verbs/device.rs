@@ -17,12 +17,16 @@ use super::{address, check_number};
 /// or completion queue of the process that starts there cannot be created. With this queue, nothing else starts there.
 const SPACER_DEPTH: i32 = 20_000;
 
+/// Vendor of SoftiWARP's devices, whose names an administrator chooses. Source: Linux, `SIW_VENDOR_ID`.
+const SOFTIWARP_VENDOR: u32 = 0x0062_6d74;
+
 /// An open device. It stays open as long as this value lives.
 pub struct Device {
     context: *mut ibv_context,
     functions: &'static Functions,
     name: String,
     is_iwarp: bool,
+    is_softiwarp: bool,
     address: IpAddr,
     attributes: ibv_device_attr,
     spacer: *mut ibv_cq,
@@ -83,13 +87,14 @@ impl Device {
         // SAFETY: numbers only, for which zeros are valid where the function left them.
         let attributes = unsafe { attributes.assume_init() };
         let is_iwarp = device.transport_type == IBV_TRANSPORT_IWARP;
-        let spacer = if is_iwarp && name.starts_with("siw") {
+        let is_softiwarp = is_iwarp && attributes.vendor_id == SOFTIWARP_VENDOR;
+        let spacer = if is_softiwarp {
             // SAFETY: the context is open; no channel.
             unsafe { (functions.ibv_create_cq)(context, SPACER_DEPTH, std::ptr::null_mut(), std::ptr::null_mut(), 0) }
         } else {
             std::ptr::null_mut()
         };
-        Ok(Self { context, functions, name, is_iwarp, address, attributes, spacer, _anchor: anchor })
+        Ok(Self { context, functions, name, is_iwarp, is_softiwarp, address, attributes, spacer, _anchor: anchor })
     }
 
     pub fn name(&self) -> &str {
@@ -98,6 +103,10 @@ impl Device {
 
     pub fn is_iwarp(&self) -> bool {
         self.is_iwarp
+    }
+
+    pub fn is_softiwarp(&self) -> bool {
+        self.is_softiwarp
     }
 
     /// Returns an address of this machine that belongs to it.

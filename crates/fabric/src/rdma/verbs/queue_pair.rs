@@ -52,7 +52,8 @@ pub struct QueuePairSize {
 /// Completion of a batch: all of it is done, or one of its operations failed.
 #[derive(Debug)]
 pub struct Completion<T> {
-    /// `None`: an operation failed that is not the last of its batch; the batch's own completion comes later.
+    /// `None`: an operation that is not the last of its batch failed, or is a write with a completion of its own. The
+    /// batch's own completion comes later.
     pub token: Option<T>,
     /// 0, or a number of `enum ibv_wc_status`.
     pub status: u32,
@@ -136,6 +137,8 @@ pub struct QueuePair<T> {
     receive_bytes: u32,
     /// Limited by the device.
     inline_bytes: u32,
+    /// Each write has a completion of its own.
+    signals_writes: bool,
 }
 
 struct Live {
@@ -204,6 +207,10 @@ impl<T> QueuePair<T> {
             receive_memory,
             receive_bytes,
             inline_bytes: attributes.cap.max_inline_data.min(INLINE_BYTES),
+            // SoftiWARP hands the pages of an unsignaled write of a page or more to TCP without a copy. The operation
+            // behind it completes while TCP still sends from them, and bytes put there later replace those of the
+            // write. SoftiWARP copies the bytes of a signaled write. Source: Linux, `siw_qp_prepare_tx`.
+            signals_writes: domain.device().is_softiwarp(),
         })
     }
 
@@ -256,6 +263,7 @@ impl<T> QueuePair<T> {
                 // error.
                 send_flags: match operation.kind {
                     Opcode::Send if operation.length <= inline_bytes => IBV_SEND_INLINE,
+                    Opcode::Write if self.signals_writes => IBV_SEND_SIGNALED,
                     _ => 0,
                 },
                 imm_data: 0,

@@ -53,7 +53,9 @@ pub struct ibv_context {
 pub struct ibv_device_attr {
     _before_max_mr_size: [u8; 80],
     pub max_mr_size: u64,
-    _before_max_qp_wr: [u8; 24],
+    _before_vendor_id: [u8; 8],
+    pub vendor_id: u32,
+    _before_max_qp_wr: [u8; 12],
     pub max_qp_wr: c_int,
     pub device_cap_flags: c_uint,
     pub max_sge: c_int,
@@ -284,6 +286,7 @@ mod tests {
             ("sizeof(struct ibv_context_ops)", size_of::<ibv_context_ops>()),
             ("sizeof(struct ibv_device_attr)", size_of::<ibv_device_attr>()),
             ("offsetof(struct ibv_device_attr, max_mr_size)", offset_of!(ibv_device_attr, max_mr_size)),
+            ("offsetof(struct ibv_device_attr, vendor_id)", offset_of!(ibv_device_attr, vendor_id)),
             ("offsetof(struct ibv_device_attr, max_qp_wr)", offset_of!(ibv_device_attr, max_qp_wr)),
             ("offsetof(struct ibv_device_attr, max_cqe)", offset_of!(ibv_device_attr, max_cqe)),
             ("offsetof(struct ibv_device_attr, max_qp_rd_atom)", offset_of!(ibv_device_attr, max_qp_rd_atom)),
