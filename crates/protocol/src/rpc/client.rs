@@ -12,15 +12,13 @@ use hearth_wire::rpc::{
 };
 use parking_lot::Mutex;
 use prost::Message;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::frames::{FrameReader, FrameWriter};
 use crate::trace::Span;
-
-/// Maximum number of calls queued for one connection's task.
-const CALLS_QUEUED_MAX: usize = 64;
 
 /// Timeouts of a client. The defaults are Hadoop's.
 #[derive(Clone, Debug)]
@@ -143,13 +141,17 @@ struct Inner {
     id: ClientId,
     next_call: AtomicI32,
     options: RpcClientOptions,
-    connections: Mutex<HashMap<Target, mpsc::Sender<QueuedCall>>>,
+    connections: Mutex<HashMap<Target, Arc<ClientConnection>>>,
 }
 
-struct QueuedCall {
-    call_id: i32,
-    frame: Bytes,
-    waiting: PendingCall,
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // No call is in flight: callers hold the client.
+        for connection in self.connections.get_mut().values() {
+            connection.state.lock().end = Some(End::Unused);
+            connection.changed.notify_one();
+        }
+    }
 }
 
 /// A call that waits for its response.
@@ -193,7 +195,7 @@ impl RpcClient {
     /// Returns the number of open connections.
     #[cfg(test)]
     pub(super) fn connections(&self) -> usize {
-        self.inner.connections.lock().values().filter(|sender| !sender.is_closed()).count()
+        self.inner.connections.lock().values().filter(|connection| !connection.has_ended()).count()
     }
 
     pub fn id(&self) -> ClientId {
@@ -271,47 +273,34 @@ impl RpcClient {
         let timed_out = |_| RpcError::TimedOut { address: target.address, method: method.to_string(), waited };
         let connection = self.connection(target).await?;
         let (answer, answered) = oneshot::channel();
-        let outgoing =
-            QueuedCall { call_id: id.0, frame, waiting: PendingCall { answer, state: state.cloned(), deadline } };
-        tokio::time::timeout_at(deadline, connection.send(outgoing))
-            .await
-            .map_err(timed_out)?
-            .map_err(|_| disconnected(false, "closed while idle".to_string()))?;
+        let waiting = PendingCall { answer, state: state.cloned(), deadline };
+        connection.start(id.0, frame, waiting).map_err(|reason| disconnected(false, reason.to_string()))?;
         match tokio::time::timeout_at(deadline, answered).await.map_err(timed_out)? {
             Ok(Ok(message)) => Ok(message),
             Ok(Err(CallFailure::Remote(error))) => Err(RpcError::Remote(error)),
             Ok(Err(CallFailure::Connection { sent, reason })) => Err(disconnected(sent, reason)),
-            // The connection task ended with the call still in its queue.
-            Err(_) => Err(disconnected(false, "closed while idle".to_string())),
+            // The runtime that ran the connection has ended.
+            Err(_) => Err(disconnected(true, ConnectionError::Abandoned.to_string())),
         }
     }
 
-    async fn connection(&self, target: &Target) -> Result<mpsc::Sender<QueuedCall>, RpcError> {
-        if let Some(sender) = self.inner.connections.lock().get(target).filter(|sender| !sender.is_closed()) {
-            return Ok(sender.clone());
+    async fn connection(&self, target: &Target) -> Result<Arc<ClientConnection>, RpcError> {
+        if let Some(open) = self.inner.connections.lock().get(target).filter(|open| !open.has_ended()) {
+            return Ok(Arc::clone(open));
         }
-        let stream = self.connect(target.address).await?;
-        let (sender, receiver) = mpsc::channel(CALLS_QUEUED_MAX);
-        {
-            let mut connections = self.inner.connections.lock();
-            connections.retain(|_, sender| !sender.is_closed());
-            if let Some(other) = connections.get(target) {
-                // Another call connected first; dropping our connection closes it.
-                return Ok(other.clone());
-            }
-            connections.insert(target.clone(), sender.clone());
+        let (reading, writing) = self.connect(target.address).await?.into_split();
+        let writing = Arc::new(writing);
+        let mut connections = self.inner.connections.lock();
+        connections.retain(|_, connection| !connection.has_ended());
+        if let Some(other) = connections.get(target) {
+            // Another call connected first; dropping our connection closes it.
+            return Ok(Arc::clone(other));
         }
-        let mut connection = ClientConnection {
-            stream,
-            client: self.inner.id,
-            options: self.inner.options.clone(),
-            input: FrameReader::default(),
-            output: FrameWriter::default(),
-            waiting: HashMap::new(),
-        };
-        connection.queue_preamble(target);
-        tokio::spawn(connection.run(receiver));
-        Ok(sender)
+        let connection = Arc::new(ClientConnection::new(Arc::clone(&writing), self.inner.id, &self.inner.options, target));
+        connections.insert(target.clone(), Arc::clone(&connection));
+        drop(connections);
+        tokio::spawn(run(Running { connection: Arc::clone(&connection), broken: None }, reading, writing));
+        Ok(connection)
     }
 
     async fn connect(&self, address: SocketAddr) -> Result<TcpStream, RpcError> {
@@ -334,15 +323,44 @@ impl RpcClient {
     }
 }
 
-/// One connection: a single task sends calls, reads responses in any order, and sends pings.
+/// One connection. Callers send their calls themselves, as far as the socket takes them. A task sends the rest, reads the
+/// responses, in any order, and sends pings.
 struct ClientConnection {
-    stream: TcpStream,
     client: ClientId,
     options: RpcClientOptions,
-    input: FrameReader,
+    state: Mutex<State>,
+    /// Notified if the task has to look at the state.
+    changed: Notify,
+}
+
+struct State {
+    /// `None` after the end of the task, which closes the socket.
+    stream: Option<Arc<OwnedWriteHalf>>,
     output: FrameWriter,
     /// Bounded by the number of callers: each entry has a caller with a timeout.
     waiting: HashMap<i32, PendingCall>,
+    /// Time when bytes were last sent or received, or a ping was started.
+    moved: Instant,
+    /// Time of the last call, and of the last bytes in either direction.
+    used: Instant,
+    /// Earliest deadline of the calls made since anything was last received. Pings are not answered, and data for a dead
+    /// path goes into the socket's buffer. As long as the kernel retransmits, this is the only sign of a dead path.
+    silent_at: Option<Instant>,
+    /// When the task will look at the state without being notified.
+    wake_up: Instant,
+    /// Set once. No call starts afterwards.
+    end: Option<End>,
+}
+
+/// Why no more calls are accepted.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// Every client was dropped, or none has called for a while.
+    Unused,
+    /// A call found that nothing was received before an earlier one timed out.
+    Silent,
+    /// The task has ended.
+    Broken,
 }
 
 /// Reasons for the end of a connection.
@@ -362,131 +380,215 @@ enum ConnectionError {
     Stalled,
     #[error("nothing was received from the server before a call timed out")]
     Silent,
+    #[error("closed while idle")]
+    Unused,
+    #[error("the program has ended the runtime of the connection")]
+    Abandoned,
+}
+
+impl State {
+    /// Writes as much as the socket takes.
+    fn flush(&mut self) -> std::io::Result<usize> {
+        let Some(stream) = &self.stream else { return Ok(0) };
+        if self.output.is_empty() {
+            return Ok(0);
+        }
+        let count = self.output.write_to((**stream).as_ref())?;
+        if count > 0 {
+            self.moved = Instant::now();
+            self.used = self.moved;
+        }
+        Ok(count)
+    }
+
+    fn received(&mut self) {
+        self.moved = Instant::now();
+        self.used = self.moved;
+        self.silent_at = None;
+    }
+
+    /// Returns when the task has to look at the state.
+    fn next_look(&self, options: &RpcClientOptions) -> Instant {
+        let look = if self.waiting.is_empty() {
+            self.used + options.idle_timeout
+        } else {
+            self.moved + options.ping_interval
+        };
+        self.silent_at.map_or(look, |silent_at| look.min(silent_at))
+    }
+}
+
+/// Runs a connection to its end. Callers open a new one from then on.
+async fn run(mut running: Running, reading: OwnedReadHalf, writing: Arc<OwnedWriteHalf>) {
+    running.broken = running.connection.exchange(reading, &writing).await.err();
+}
+
+/// The task of a connection. Its end is the end of the connection, also if the program ends the runtime.
+struct Running {
+    connection: Arc<ClientConnection>,
+    broken: Option<ConnectionError>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let unanswered = {
+            let mut state = self.connection.state.lock();
+            state.end.get_or_insert(End::Broken);
+            state.stream = None;
+            state.output = FrameWriter::default();
+            std::mem::take(&mut state.waiting)
+        };
+        for (_, waiting) in unanswered {
+            waiting.fail(match &self.broken {
+                Some(ConnectionError::Refused(error)) => CallFailure::Remote(error.clone()),
+                Some(other) => CallFailure::Connection { sent: true, reason: other.to_string() },
+                None => CallFailure::Connection { sent: true, reason: ConnectionError::Abandoned.to_string() },
+            });
+        }
+    }
 }
 
 impl ClientConnection {
-    fn queue_preamble(&mut self, target: &Target) {
+    fn new(stream: Arc<OwnedWriteHalf>, client: ClientId, options: &RpcClientOptions, target: &Target) -> Self {
         let header = ConnectionHeader { service_class: 0, auth: AuthProtocol::Simple };
-        self.output.push(Bytes::copy_from_slice(&header.encode()));
         let context = ConnectionContext {
             effective_user: target.user.to_string(),
-            real_user: self.options.real_user.as_deref().map(str::to_owned),
+            real_user: options.real_user.as_deref().map(str::to_owned),
             protocol: target.protocol.to_string(),
         };
-        self.output.push(encode_context(self.client, &context));
+        let mut output = FrameWriter::default();
+        output.push(Bytes::copy_from_slice(&header.encode()));
+        output.push(encode_context(client, &context));
+        let now = Instant::now();
+        let state = State {
+            stream: Some(stream),
+            output,
+            waiting: HashMap::new(),
+            moved: now,
+            used: now,
+            silent_at: None,
+            wake_up: now,
+            end: None,
+        };
+        Self { client, options: options.clone(), state: Mutex::new(state), changed: Notify::new() }
     }
 
-    async fn run(mut self, mut calls: mpsc::Receiver<QueuedCall>) {
-        let broken = self.exchange(&mut calls).await.err();
-        // From here on callers open a new connection; calls still queued were never sent.
-        calls.close();
-        while let Ok(unsent) = calls.try_recv() {
-            let reason = "connection ended".to_string();
-            unsent.waiting.fail(CallFailure::Connection { sent: false, reason });
+    fn has_ended(&self) -> bool {
+        self.state.lock().end.is_some()
+    }
+
+    /// Sends a call, or as much of it as the socket takes now. It waits for its response from then on.
+    ///
+    /// Errors: the connection has ended, and nothing was sent.
+    fn start(&self, call_id: i32, frame: Bytes, call: PendingCall) -> Result<(), ConnectionError> {
+        let mut state = self.state.lock();
+        match state.end {
+            None => {}
+            Some(End::Silent) => return Err(ConnectionError::Silent),
+            Some(End::Unused | End::Broken) => return Err(ConnectionError::Unused),
         }
-        let Some(broken) = broken else { return };
-        for (_, waiting) in self.waiting.drain() {
-            let lost = match &broken {
-                ConnectionError::Refused(error) => CallFailure::Remote(error.clone()),
-                other => CallFailure::Connection { sent: true, reason: other.to_string() },
-            };
-            waiting.fail(lost);
+        let now = Instant::now();
+        if state.silent_at.is_some_and(|at| at <= now) {
+            // The caller may be the one whose call just timed out. This call needs a working connection and must not get
+            // the dead one again.
+            state.end = Some(End::Silent);
+            self.changed.notify_one();
+            return Err(ConnectionError::Silent);
         }
+        state.used = now;
+        if state.waiting.is_empty() {
+            state.moved = now;
+        }
+        state.silent_at = Some(state.silent_at.map_or(call.deadline, |at| at.min(call.deadline)));
+        state.waiting.insert(call_id, call);
+        let is_first = state.output.is_empty();
+        state.output.push(frame);
+        // An error is one of reading, too, which the task notices. Behind earlier output, the task writes.
+        if is_first {
+            let _ = state.flush();
+        }
+        if !state.output.is_empty() || state.next_look(&self.options) < state.wake_up {
+            self.changed.notify_one();
+        }
+        Ok(())
     }
 
     /// Runs the connection. Returns `Ok` after it was idle for too long.
-    async fn exchange(&mut self, calls: &mut mpsc::Receiver<QueuedCall>) -> Result<(), ConnectionError> {
-        // Time when bytes were last sent or received, or a ping was started.
-        let mut moved = Instant::now();
-        let mut used = moved;
-        // Earliest deadline of the calls made since anything was last received. Pings are not answered, and data for a
-        // dead path goes into the socket's buffer. As long as the kernel retransmits, this is the only sign of a dead
-        // path.
-        let mut silent_at: Option<Instant> = None;
+    async fn exchange(&self, mut reading: OwnedReadHalf, writing: &OwnedWriteHalf) -> Result<(), ConnectionError> {
+        let mut input = FrameReader::default();
         loop {
-            let (mut reading, writing) = self.stream.split();
-            if !self.output.is_empty() && self.output.write_to(&writing)? > 0 {
-                moved = Instant::now();
-                used = moved;
-            }
-            self.waiting.retain(|_, waiting| !waiting.answer.is_closed());
-            let mut wake_up = if self.waiting.is_empty() {
-                used + self.options.idle_timeout
-            } else {
-                moved + self.options.ping_interval
+            let (wake_up, is_full) = {
+                let mut state = self.state.lock();
+                match state.end {
+                    None => {}
+                    Some(End::Silent) => return Err(ConnectionError::Silent),
+                    Some(End::Unused | End::Broken) => return Ok(()),
+                }
+                state.flush()?;
+                state.waiting.retain(|_, waiting| !waiting.answer.is_closed());
+                state.wake_up = state.next_look(&self.options);
+                (state.wake_up, !state.output.is_empty())
             };
-            if let Some(silent_at) = silent_at {
-                wake_up = wake_up.min(silent_at);
-            }
             tokio::select! {
-                call = calls.recv() => match call {
-                    Some(call) => {
-                        used = Instant::now();
-                        if silent_at.is_some_and(|at| at <= used) {
-                            // The caller may be the one whose call just timed out. This call needs a working connection
-                            // and must not get the dead one again.
-                            calls.close();
-                            call.waiting.fail(CallFailure::Connection { sent: false, reason: ConnectionError::Silent.to_string() });
-                            return Err(ConnectionError::Silent);
-                        }
-                        if self.waiting.is_empty() {
-                            moved = used;
-                        }
-                        let deadline = call.waiting.deadline;
-                        silent_at = Some(silent_at.map_or(deadline, |at| at.min(deadline)));
-                        self.waiting.insert(call.call_id, call.waiting);
-                        self.output.push(call.frame);
-                    }
-                    // Every client was dropped, and so was every caller.
-                    None => return Ok(()),
-                },
-                count = self.input.read_from(&mut reading) => {
+                count = input.read_from(&mut reading) => {
                     if count? == 0 {
                         return Err(ConnectionError::Closed);
                     }
-                    moved = Instant::now();
-                    used = moved;
-                    silent_at = None;
-                    self.handle_responses()?;
+                    self.state.lock().received();
+                    self.handle_responses(&mut input)?;
                 }
-                ready = writing.writable(), if !self.output.is_empty() => ready?,
+                ready = writing.writable(), if is_full => ready?,
+                () = self.changed.notified() => {}
                 () = tokio::time::sleep_until(wake_up) => {
-                    if silent_at == Some(wake_up) {
-                        // This process may have been suspended while responses arrived.
-                        match self.input.read_from(&mut reading).now_or_never() {
-                            Some(Ok(0)) => return Err(ConnectionError::Closed),
-                            Some(Ok(_)) => {}
-                            Some(Err(error)) => return Err(error.into()),
-                            None => return Err(ConnectionError::Silent),
-                        }
-                        moved = Instant::now();
-                        used = moved;
-                        silent_at = None;
-                        self.handle_responses()?;
-                        continue;
+                    if self.look(&mut reading, &mut input)? {
+                        return Ok(());
                     }
-                    if self.waiting.is_empty() {
-                        return if self.output.is_empty() { Ok(()) } else { Err(ConnectionError::Stalled) };
-                    }
-                    if !self.output.is_empty() {
-                        // This process may have been suspended while the server accepted all data.
-                        if self.output.write_to(&writing)? == 0 {
-                            // Not one byte of it was sent since, even if it is only the last ping.
-                            return Err(ConnectionError::Stalled);
-                        }
-                        moved = Instant::now();
-                        used = moved;
-                        continue;
-                    }
-                    moved = Instant::now();
-                    self.output.push(encode_ping(self.client));
                 }
             }
         }
     }
 
-    fn handle_responses(&mut self) -> Result<(), ConnectionError> {
-        while let Some(frame) = self.input.next_frame(self.options.response_bytes_max)? {
+    /// Looks at a connection on which nothing has moved for a while. Returns whether it is unused.
+    fn look(&self, reading: &mut OwnedReadHalf, input: &mut FrameReader) -> Result<bool, ConnectionError> {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        if state.silent_at.is_some_and(|at| at <= now) {
+            drop(state);
+            // This process may have been suspended while responses arrived.
+            match input.read_from(reading).now_or_never() {
+                Some(Ok(0)) => return Err(ConnectionError::Closed),
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(error.into()),
+                None => return Err(ConnectionError::Silent),
+            }
+            self.state.lock().received();
+            self.handle_responses(input)?;
+            return Ok(false);
+        }
+        if state.next_look(&self.options) > now {
+            // Calls came meanwhile.
+            return Ok(false);
+        }
+        if state.waiting.is_empty() {
+            if !state.output.is_empty() {
+                return Err(ConnectionError::Stalled);
+            }
+            // Under the lock, so that no call starts any more.
+            state.end = Some(End::Unused);
+            return Ok(true);
+        }
+        if !state.output.is_empty() {
+            // This process may have been suspended while the server accepted all data. Otherwise, not one byte was sent
+            // since, even if it is only the last ping.
+            return if state.flush()? == 0 { Err(ConnectionError::Stalled) } else { Ok(false) };
+        }
+        state.moved = now;
+        state.output.push(encode_ping(self.client));
+        Ok(false)
+    }
+
+    fn handle_responses(&self, input: &mut FrameReader) -> Result<(), ConnectionError> {
+        while let Some(frame) = input.next_frame(self.options.response_bytes_max)? {
             let Response { call_id, client_id, outcome, state_id, .. } = decode_response(frame)?;
             if call_id < 0 {
                 if let Outcome::Error(error) = outcome {
@@ -499,7 +601,8 @@ impl ClientConnection {
             }
             let fatal = matches!(&outcome, Outcome::Error(error) if error.fatal);
             // A response whose caller has given up is dropped.
-            if let Some(PendingCall { answer, state, .. }) = self.waiting.remove(&call_id) {
+            let answered = self.state.lock().waiting.remove(&call_id);
+            if let Some(PendingCall { answer, state, .. }) = answered {
                 if let Some(state) = state {
                     state.note(state_id);
                 }

@@ -6,7 +6,7 @@ use std::io;
 use bytes::{Buf, Bytes, BytesMut};
 use hearth_wire::rpc::{FRAME_LENGTH_BYTES, FrameTooLong, frame_length};
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::net::tcp::WriteHalf;
+use tokio::net::TcpStream;
 
 /// Bytes read at a time, and kept allocated between frames. A larger frame grows the buffer only as its bytes arrive.
 const READ_BYTES: usize = 16 * 1024;
@@ -107,7 +107,7 @@ impl FrameWriter {
     }
 
     /// Writes until the socket is full or nothing is left. Returns the number of bytes written.
-    pub fn write_to(&mut self, stream: &WriteHalf<'_>) -> io::Result<usize> {
+    pub fn write_to(&mut self, stream: &TcpStream) -> io::Result<usize> {
         self.close_small();
         let mut written = 0;
         while let Some(front) = self.queue.front_mut() {

@@ -193,7 +193,7 @@ impl<S: Service> ServerConnection<S> {
             self.now = None;
             let was_full = !self.has_room();
             if !self.output.is_empty() {
-                let sent = self.output.write_to(&self.stream.split().1)?;
+                let sent = self.output.write_to(&self.stream)?;
                 if sent > 0 {
                     self.metrics.record_sent(sent);
                     progress = Instant::now();
@@ -299,10 +299,9 @@ impl<S: Service> ServerConnection<S> {
     }
 
     async fn drain(&mut self) -> io::Result<()> {
-        let (_, writing) = self.stream.split();
         while !self.output.is_empty() {
-            writing.writable().await?;
-            self.output.write_to(&writing)?;
+            self.stream.writable().await?;
+            self.output.write_to(&self.stream)?;
         }
         Ok(())
     }

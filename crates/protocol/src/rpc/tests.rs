@@ -190,6 +190,25 @@ async fn call_completes_after_its_connection_breaks() {
     until("the end of the call", async || service.finished.load(Ordering::SeqCst) == 1).await;
 }
 
+/// A program may end the runtime that runs a connection, and use the client in another one.
+#[test]
+fn calls_fail_when_their_runtime_ends() {
+    let build = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (servers, first, second) = (build(), build(), build());
+    let (_server, service, target) = servers.block_on(start(RpcServerOptions::default()));
+    let client = RpcClient::new(RpcClientOptions::default());
+    first.block_on(client.call::<BlockProto>(&target, "echo", &block(1))).unwrap();
+    let held = second.spawn({
+        let (client, target) = (client.clone(), target.clone());
+        async move { client.call::<BlockProto>(&target, "held", &block(2)).await.unwrap_err() }
+    });
+    second.block_on(until("the call", async || service.calls.load(Ordering::SeqCst) == 2));
+    first.shutdown_timeout(WAIT);
+    let error = second.block_on(held).unwrap();
+    assert!(matches!(error, RpcError::Disconnected { sent: true, .. }), "{error}");
+    assert_eq!(second.block_on(client.call::<BlockProto>(&target, "echo", &block(3))).unwrap(), block(3));
+}
+
 #[tokio::test]
 async fn service_learns_which_connections_their_peers_close() {
     let (_server, service, target) = start(RpcServerOptions::default()).await;
