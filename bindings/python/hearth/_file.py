@@ -6,11 +6,12 @@ import io
 import os
 import threading
 import weakref
-from typing import Any, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Iterable, List, NamedTuple, Optional, Set, Tuple
 
+from . import _library
 from ._library import (
-    CALL_BYTES_MAX, VIEW_IN_PLACE, VIEW_UNVERIFIED, VIEW_VERIFY, StatisticsStructure, error, lib, raise_interrupt,
-    read_ranges,
+    CALL_BYTES_MAX, VIEW_IN_PLACE, VIEW_UNVERIFIED, VIEW_VERIFY, StatisticsStructure, close_reader, error, lib,
+    new_bytes, raise_interrupt, read_ranges,
 )
 
 
@@ -34,56 +35,71 @@ class RawFile(io.RawIOBase):
 
     def __init__(self, file_system: Any, handle: int, name: str, mode: str) -> None:
         self._file_system = file_system  # keeps its handle
-        self._handle: Optional[int] = handle
         self.name = name
         self.mode = mode
-        self._process = os.getpid()
-        # A signal handler may come while this thread holds it.
-        self._lock = threading.RLock()
-        # Calls in flight, and the thread whose call uses the position.
-        self._calls = 0
-        self._mover: Optional[int] = None
-        # The handle of a closed file that calls in flight still use.
-        self._closing: Optional[int] = None
+        self._process = _library.process
+        # No lock guards these, because a signal handler may run in the middle of a call: they change by operations that
+        # are atomic in Python.
+        # The handle of the open file, or nothing.
+        self._open = [handle]
+        # One element for each call in flight.
+        self._calls: List[None] = []
+        # The threads whose calls use the position.
+        self._movers: Set[int] = set()
+        # Handles of the closed file that calls in flight still use: none, or one.
+        self._closing: List[int] = []
+        # The position was used: before that, it is 0 in a file that is read.
+        self._moved = False
         self._size = lib.hearth_file_length(handle) if mode == "rb" else None
 
-    def _begin(self, moves: bool = False) -> int:
-        """Returns the handle, which stays open until `_end`. `moves`: the call uses the position."""
-        if self._process != os.getpid():
-            # Another thread of the parent may have held the lock at the fork.
+    def _begin(self) -> int:
+        """Returns the handle, which stays open until `_end`."""
+        if self._process != _library.process:
             raise OSError(errno.EBADF, "the file was opened before the fork of this process: open it again", self.name)
-        with self._lock:
-            if self._handle is None:
-                raise ValueError("I/O operation on closed file")
-            thread = threading.get_ident()
-            if moves and self._mover == thread:
-                raise RuntimeError(f"reentrant call inside {self!r}")
-            self._calls += 1
-            if moves:
-                self._mover = thread
-            return self._handle
+        # First, so that `close` either sees this call or is seen by it.
+        self._calls.append(None)
+        try:
+            return self._open[0]
+        except IndexError:
+            self._end()
+            raise ValueError("I/O operation on closed file") from None
 
-    def _end(self, moves: bool = False) -> None:
-        with self._lock:
-            self._calls -= 1
-            if moves:
-                self._mover = None
-            if self._calls or self._closing is None:
-                return
-            handle, self._closing = self._closing, None
+    def _end(self) -> None:
+        self._calls.pop()
         # Another thread, or a signal handler, has closed the file during the last of its calls.
-        if lib.hdfsCloseFile(None, handle) != 0:
+        if self._closing and not self._calls and not self._close_handle():
             raise_interrupt()
 
-    def _call(self, function: Any, *arguments: Any, moves: bool = False) -> int:
-        handle = self._begin(moves)
+    def _close_handle(self) -> bool:
+        """Closes the handle in `_closing`, unless another thread does. Returns False after an error."""
+        try:
+            handle = self._closing.pop()
+        except IndexError:
+            return True
+        close_file = close_reader if self.mode == "rb" else lib.hdfsCloseFile
+        return close_file(None, handle) == 0
+
+    def _call(self, function: Any, *arguments: Any) -> int:
+        handle = self._begin()
         try:
             result = function(None, handle, *arguments)
             if result < 0:
                 raise error(self.name)
             return result
         finally:
-            self._end(moves)
+            self._end()
+
+    def _move(self, function: Any, *arguments: Any) -> int:
+        """Like `_call`, for calls that use the position."""
+        thread = threading.get_ident()
+        if thread in self._movers:
+            raise RuntimeError(f"reentrant call inside {self!r}")
+        self._movers.add(thread)
+        try:
+            self._moved = True
+            return self._call(function, *arguments)
+        finally:
+            self._movers.discard(thread)
 
     def readable(self) -> bool:
         return self.mode == "rb"
@@ -109,7 +125,7 @@ class RawFile(io.RawIOBase):
             total = 0
             while total < view.nbytes:
                 part = view[total : total + CALL_BYTES_MAX]
-                count = self._call(lib.hdfsRead, _address(part), part.nbytes, moves=True)
+                count = self._move(lib.hdfsRead, _address(part), part.nbytes)
                 total += count
                 if count < part.nbytes:
                     break
@@ -124,19 +140,32 @@ class RawFile(io.RawIOBase):
         if not self.readable():
             raise io.UnsupportedOperation("read")
         size = min(size, max(0, self.size - self.tell()))
-        bytes_read = bytearray(size)
-        del bytes_read[self.readinto(bytes_read) :]
-        return bytes(bytes_read)
+        if size <= CALL_BYTES_MAX:
+            found = new_bytes(size)
+            count = self._move(lib.hdfsRead, found, size)
+            return found if count == size else found[:count]
+        whole = bytearray(size)
+        del whole[self.readinto(whole) :]
+        return bytes(whole)
 
     def pread(self, offset: int, length: int) -> bytes:
         """Returns `length` bytes from `offset` on, fewer at the end of the file. The position stays as it is."""
         if offset < 0 or length < 0:
             raise ValueError("negative offset or length")
-        length = min(length, max(0, self.size - offset))
+        left = self.size - offset
+        if length > left:
+            length = max(0, left)
         if length <= CALL_BYTES_MAX:
-            buffer = ctypes.create_string_buffer(length) if length else None
-            count = self._call(lib.hdfsPread, offset, buffer, length)
-            return ctypes.string_at(buffer, count) if count else b""
+            found = new_bytes(length)
+            # Not `_call`: a read of some kilobytes takes as long as a few calls of Python.
+            handle = self._begin()
+            try:
+                count = lib.hdfsPread(None, handle, offset, found, length)
+                if count < 0:
+                    raise error(self.name)
+            finally:
+                self._end()
+            return found if count == length else found[:count]
         whole = bytearray(length)
         del whole[self.pread_into(offset, whole) :]
         return bytes(whole)
@@ -240,11 +269,13 @@ class RawFile(io.RawIOBase):
         position = base[whence] + offset
         if position < 0:
             raise ValueError(f"negative seek position {position}")
-        self._call(lib.hdfsSeek, position, moves=True)
+        self._move(lib.hdfsSeek, position)
         return position
 
     def tell(self) -> int:
-        return self._call(lib.hdfsTell, moves=True)
+        if not self._moved and self.mode == "rb" and self._open:
+            return 0
+        return self._move(lib.hdfsTell)
 
     def write(self, data: Any) -> int:
         """Appends all of `data`. Returns its number of bytes, or a smaller one if a signal handler has raised."""
@@ -256,7 +287,7 @@ class RawFile(io.RawIOBase):
             while total < view.nbytes:
                 part = view[total : total + CALL_BYTES_MAX]
                 pointer = _constant(part) if part.readonly else _address(part)
-                count = self._call(lib.hdfsWrite, pointer, part.nbytes, moves=True)
+                count = self._move(lib.hdfsWrite, pointer, part.nbytes)
                 total += count
                 if count < part.nbytes:
                     # A signal handler has raised. Those bytes are taken, so its exception is left to the next call.
@@ -278,17 +309,18 @@ class RawFile(io.RawIOBase):
         try:
             super().close()
         finally:
-            if self._process != os.getpid():
-                # Without the lock, see `_begin`. The library leaves the parent's file alone.
-                handle, self._handle = self._handle, None
+            try:
+                handle = self._open.pop()
+            except IndexError:
+                # Another thread closes it.
+                pass
             else:
-                with self._lock:
-                    handle, self._handle = self._handle, None
-                    if self._calls:
-                        # The last call in flight closes it.
-                        handle, self._closing = None, handle
-            if handle is not None and lib.hdfsCloseFile(None, handle) != 0 and self._process == os.getpid():
-                raise error(self.name)
+                self._closing.append(handle)
+                # Otherwise the last call in flight closes it. In a child of a fork the calls are those of the parent's
+                # threads, and the library leaves the parent's file alone.
+                is_ours = self._process == _library.process
+                if not (self._calls and is_ours) and not self._close_handle() and is_ours:
+                    raise error(self.name)
 
     def __repr__(self) -> str:
         return f"<hearth.RawFile name={self.name!r} mode={self.mode!r}>"

@@ -144,13 +144,15 @@ class FileSystem:
         kind = mode.replace("t", "").replace("b", "") + "b"
         if kind not in _FLAGS or ("t" in mode and "b" in mode):
             raise ValueError(f"invalid mode: {mode!r}")
-        builder = lib.hdfsStreamBuilderAlloc(self._handle, as_path(path), _FLAGS[kind])
-        if not builder:
-            raise error(_text(path))
-        if kind != "rb":
+        if kind == "rb":
+            handle = lib.hdfsOpenFile(self._handle, as_path(path), _FLAGS[kind], 0, 0, 0)
+        else:
+            builder = lib.hdfsStreamBuilderAlloc(self._handle, as_path(path), _FLAGS[kind])
+            if not builder:
+                raise error(_text(path))
             lib.hdfsStreamBuilderSetReplication(builder, replication)
             lib.hdfsStreamBuilderSetDefaultBlockSize(builder, block_size)
-        handle = lib.hdfsStreamBuilderBuild(builder)
+            handle = lib.hdfsStreamBuilderBuild(builder)
         if not handle:
             raise error(_text(path))
         raw = RawFile(self, handle, _text(path), kind)

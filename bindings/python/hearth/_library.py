@@ -1,6 +1,6 @@
 """The C library, as ctypes sees it: declarations of the functions that this package calls, and their errors.
 
-Calls release the GIL. A call of the main thread that waits asks ten times a second whether a signal handler wants to run,
+Calls that may wait release the GIL. A call of the main thread that waits asks ten times a second whether a signal handler wants to run,
 so Ctrl-C interrupts it. Only handles of this package do so: PyArrow and other users of the library in this process may
 call while they hold the GIL, or from a thread without a state of Python. From the exit of the interpreter on, no call asks.
 """
@@ -17,6 +17,21 @@ DIRECTORY = os.environ.get("HEARTH_LIBHDFS_DIR") or os.path.join(os.path.dirname
 
 #: The library. Its errors are in `ctypes.get_errno`, which is that of the thread.
 lib = ctypes.CDLL(os.path.join(DIRECTORY, "libhdfs.so"), use_errno=True)
+
+#: The same for functions that only look into memory and take no lock. Giving up the GIL would cost more than they do, and
+#: most where many threads want it.
+_quick = ctypes.PyDLL(os.path.join(DIRECTORY, "libhdfs.so"), use_errno=True)
+
+#: Number of this process, which a child of a fork gets anew.
+process = os.getpid()
+
+
+def _note_fork() -> None:
+    global process
+    process = os.getpid()
+
+
+os.register_at_fork(after_in_child=_note_fork)
 
 #: Number of errors without one of their own. Source: hdfs.h.
 EINTERNAL = 255
@@ -54,6 +69,12 @@ class BytesStructure(ctypes.Structure):
     ]
 
 
+_BYTES_SIZE = ctypes.sizeof(BytesStructure)
+
+#: Number of ranges that are freed with one call.
+FREED_TOGETHER = 16
+
+
 class StatisticsStructure(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint64) for name in ("total", "local", "short_circuit", "zero_copy")]
 
@@ -73,6 +94,7 @@ for _name, _result, _arguments in [
     ("hdfsBuilderConfSetStr", c_int, [_HANDLE, c_char_p, c_char_p]),
     ("hdfsBuilderConnect", _HANDLE, [_HANDLE]),
     ("hdfsDisconnect", c_int, [_HANDLE]),
+    ("hdfsOpenFile", _HANDLE, [_HANDLE, c_char_p, c_int, c_int, c_short, c_int32]),
     ("hdfsStreamBuilderAlloc", _HANDLE, [_HANDLE, c_char_p, c_int]),
     ("hdfsStreamBuilderSetReplication", c_int, [_HANDLE, c_int16]),
     ("hdfsStreamBuilderSetDefaultBlockSize", c_int, [_HANDLE, c_int64]),
@@ -110,7 +132,7 @@ for _name, _result, _arguments in [
     ("hearth_version", c_char_p, []),
     ("hearth_read_many", c_int64, [_HANDLE, POINTER(RangeStructure), c_size_t, POINTER(BytesStructure)]),
     ("hearth_read_ranges", c_int64, [_HANDLE, POINTER(RangeStructure), c_size_t, POINTER(BytesStructure)]),
-    ("hearth_free_bytes", None, [POINTER(BytesStructure), c_size_t]),
+    ("hearth_free_bytes", None, [c_void_p, c_size_t]),
     ("hearth_file_length", c_int64, [_HANDLE]),
     ("hearth_view_open", _HANDLE, [_HANDLE, c_int64, c_int64, c_int]),
     ("hearth_view_data", c_void_p, [_HANDLE]),
@@ -122,6 +144,24 @@ for _name, _result, _arguments in [
     ("hearth_set_interruptible", c_int, [_HANDLE, c_int]),
 ]:
     _declare(_name, _result, *_arguments)
+
+for _name in ("hearth_file_length", "hearth_view_data", "hearth_view_length", "hdfsGetLastExceptionStackTrace"):
+    _function = getattr(_quick, _name)
+    _function.restype, _function.argtypes = getattr(lib, _name).restype, getattr(lib, _name).argtypes
+    setattr(lib, _name, _function)
+
+#: `hdfsCloseFile` for files that are open for reading, which waits for nothing.
+close_reader = _quick.hdfsCloseFile
+close_reader.restype, close_reader.argtypes = lib.hdfsCloseFile.restype, lib.hdfsCloseFile.argtypes
+
+_allocate_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
+_allocate_bytes.restype, _allocate_bytes.argtypes = ctypes.py_object, [c_void_p, ctypes.c_ssize_t]
+
+
+def new_bytes(length: int) -> bytes:
+    """Returns `bytes` that are not filled yet. A call fills them before anybody else sees them."""
+    return _allocate_bytes(None, length)
+
 
 #: Flags of `hearth_view_open`.
 VIEW_IN_PLACE = 1
@@ -222,12 +262,22 @@ def _read(function: Any, handle: int, wanted: List[Tuple[Optional[bytes], int, i
     found = (BytesStructure * count)()
     if function(handle, ranges, count, found) < 0:
         raise error()
+    results: List[Any] = []
     try:
-        return [
-            ctypes.string_at(one.data, one.length) if one.error == 0 and one.length else
-            b"" if one.error == 0 else
-            make_error(one.error, (one.message or b"").decode(errors="replace"), name)
-            for one, name in zip(found, names)
-        ]
+        # What is copied is freed soon, so that the next ones use the same memory again.
+        while len(results) < count:
+            first = len(results)
+            part = list(zip(found[first : first + FREED_TOGETHER], names[first : first + FREED_TOGETHER]))
+            results += [_taken(one, name) for one, name in part]
+            lib.hearth_free_bytes(ctypes.byref(found, first * _BYTES_SIZE), len(part))
+        return results
     finally:
+        # Does nothing for those that are free.
         lib.hearth_free_bytes(found, count)
+
+
+def _taken(one: BytesStructure, name: str) -> Any:
+    """Returns the bytes or the error of a range."""
+    if one.error:
+        return make_error(one.error, (one.message or b"").decode(errors="replace"), name)
+    return ctypes.string_at(one.data, one.length) if one.length else b""

@@ -348,33 +348,24 @@ def test_child_reads_a_view_of_its_parent(fs, directory):
 
 
 def test_file_of_a_parent_is_no_trap_for_a_child(fs, directory):
-    """A thread of the parent may hold the file's lock at the fork, as this one does for good."""
+    """A thread of the parent may be in a call at the fork, which never ends in the child."""
     path = f"{directory}/file"
     stored(fs, path, 1000)
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
-    file = fs.open(path, buffering=0)
-    held, done = threading.Event(), threading.Event()
-
-    def hold():
-        with file._lock:
-            held.set()
-            done.wait(120)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    held.wait()
-    child = context.Process(target=read_inherited, args=(file, fs, path, answers))
-    child.start()
-    try:
-        assert answers.get(timeout=60) == errno.EBADF
-        assert len(answers.get(timeout=60)) == 1000
-        child.join(60)
-        assert child.exitcode == 0
-    finally:
-        done.set()
-        thread.join()
-        child.kill()
+    with fs.open(path, buffering=0) as file:
+        file._begin()
+        child = context.Process(target=read_inherited, args=(file, fs, path, answers))
+        child.start()
+        try:
+            assert answers.get(timeout=60) == errno.EBADF
+            assert len(answers.get(timeout=60)) == 1000
+            child.join(60)
+            assert child.exitcode == 0
+        finally:
+            file._end()
+            child.kill()
+        assert len(file.read()) == 1000
 
 
 def test_pickle(fs, directory):
