@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::ops::Range;
 
 use bytes::Bytes;
-use hearth_fabric::local::{copy_non_temporal, prefetch_cache_lines};
+use hearth_fabric::local::{self, copy_non_temporal, prefetch_cache_lines};
 use hearth_types::{ChecksumError, ChecksumSpec};
 
 /// Data of a replica with its CRCs, both in place.
@@ -60,7 +60,7 @@ impl Checksummed<'_> {
     /// `into` are then unspecified.
     pub(crate) fn copy(&self, offset: usize, into: &mut [u8]) -> Result<(), ChecksumError> {
         if self.spec.kind.size() == 0 {
-            into.copy_from_slice(&self.data[offset..offset + into.len()]);
+            local::copy(&self.data[offset..offset + into.len()], into);
             return Ok(());
         }
         let piece_bytes = PIECE_BYTES.next_multiple_of(self.spec.bytes_per_chunk as usize);
@@ -111,7 +111,7 @@ impl Checksummed<'_> {
 
     /// Copies whole chunks from `at` on into `into`. `ahead`: the bytes to be copied next.
     fn copy_chunks(&self, at: usize, into: &mut [u8], ahead: &[u8]) -> Result<(), ChecksumError> {
-        into.copy_from_slice(&self.data[at..at + into.len()]);
+        local::copy(&self.data[at..at + into.len()], into);
         prefetch_cache_lines(ahead);
         // `black_box` makes the CRC read the copy. The compiler assumes that the source does not change, so it might
         // read the source again.

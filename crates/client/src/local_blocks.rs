@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use hearth_config::{Configuration, keys};
+use hearth_fabric::local;
 use hearth_protocol::rpc::RpcClientOptions;
 use hearth_types::{
     BlockId, BlockPoolId, ByteRange, ChecksumError, DatanodeId, ExtendedBlock, GenerationStamp, LocatedBlock, Token,
@@ -328,7 +329,7 @@ impl LocalBlock {
         }
         let mapped = match &self.contents {
             Contents::Inline(fetched) => {
-                into.copy_from_slice(&fetched.data()[offset as usize..][..into.len()]);
+                local::copy(&fetched.data()[offset as usize..][..into.len()], into);
                 return Some(Ok(()));
             }
             Contents::Replica(replica) => {
@@ -392,7 +393,7 @@ fn copy(from: Checksummed<'_>, offset: usize, into: &mut [u8], verify: bool) -> 
     if verify {
         return from.copy(offset, into);
     }
-    into.copy_from_slice(&from.data[offset..offset + into.len()]);
+    local::copy(&from.data[offset..offset + into.len()], into);
     Ok(())
 }
 

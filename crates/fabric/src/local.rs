@@ -4,6 +4,7 @@
 //! on the connections is up to the caller. Besides bytes they carry descriptors (`SCM_RIGHTS`), attached to a byte of a
 //! message.
 
+mod copy;
 mod descriptors;
 mod file_mapping;
 mod listener;
@@ -19,6 +20,7 @@ use tokio::net::UnixStream;
 
 use crate::stream::{Connection, Error};
 
+pub use copy::copy;
 pub use descriptors::DESCRIPTORS_MAX;
 pub use file_mapping::FileMapping;
 pub use listener::{ListenError, Listener};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hearth_fabric::local;
 use hearth_protocol::trace::{self, Span};
 use hearth_types::{ByteRange, ChecksumError};
 
@@ -177,7 +178,7 @@ impl BlockStream {
     fn copy_shown(&mut self, into: &mut [u8]) -> usize {
         let data = self.data();
         let count = data.len().min(into.len());
-        into[..count].copy_from_slice(&data[..count]);
+        local::copy(&data[..count], &mut into[..count]);
         self.consume(count);
         count
     }

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use hearth_fabric::local;
 use hearth_types::ByteRange;
 
 use super::candidate::Candidate;
@@ -113,7 +114,7 @@ impl OneSidedStream {
         let count = match &mut self.source {
             OneSidedSource::Small(data) => {
                 let from = start as usize;
-                into[..most as usize].copy_from_slice(&data[from..from + most as usize]);
+                local::copy(&data[from..from + most as usize], &mut into[..most as usize]);
                 most
             }
             OneSidedSource::Advertised(windows) => loop {

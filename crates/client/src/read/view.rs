@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use hearth_fabric::local;
 use hearth_types::ChecksumError;
 
 use crate::short_circuit::LocalReplica;
@@ -113,7 +114,7 @@ impl View {
                 replica.mapped().map_or(Ok(()), |all| all.copy(*start + offset, into))
             }
             Bytes::Copied(bytes) => {
-                into.copy_from_slice(&bytes[offset..][..into.len()]);
+                local::copy(&bytes[offset..][..into.len()], into);
                 Ok(())
             }
         }

@@ -26,7 +26,7 @@ pub fn copy_non_temporal<E>(
     let mut copy = vec![0; piece.min(from.len())];
     for (index, (part, target)) in from.chunks(piece).zip(into.chunks_mut(piece)).enumerate() {
         let (at, copy) = (index * piece, &mut copy[..part.len()]);
-        copy.copy_from_slice(part);
+        super::copy(part, copy);
         let next = &from[at + part.len()..];
         prefetch_cache_lines(&next[..next.len().min(piece)]);
         // The compiler may assume that the bytes in `part` do not change, and might read them again.
