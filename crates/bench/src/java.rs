@@ -87,6 +87,8 @@ impl System {
     fn start(make: Implementation, arguments: &Arguments) -> Result<Self> {
         let (cluster, sockets) = local_cluster::start(make, |spec| {
             spec.set("dfs.blocksize", arguments.block_mib << 20)
+                // The JVMs and the DataNode have one user.
+                .set("hearth.local.write.trusted", true)
                 // See docs/benchmarks: the default makes writers of many small files sleep.
                 .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
                 .set("dfs.client.block.write.locateFollowingBlock.retries", 14)

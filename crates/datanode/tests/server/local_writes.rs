@@ -1,7 +1,7 @@
 //! Writers on this machine that fill the DataNode's memory.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use hearth_wire::data_transfer::{
     PipelineAck, Stage, Status, WriteBlock,
 };
 use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
+use rustix::process::Uid;
 
 use super::client::{WAIT, Writer, block, content, read, target, write_request};
 use super::namenode::FakeNamenode;
@@ -49,7 +50,11 @@ struct LocalWriter {
 
 impl LocalWriter {
     async fn ask(socket: &Path, request: WriteBlock) -> Result<Self, BlockOpResponse> {
-        let connection = Arc::new(local::connect(socket).await.unwrap());
+        Self::ask_over(local::connect(socket).await.unwrap(), request).await
+    }
+
+    async fn ask_over(connection: Connection, request: WriteBlock) -> Result<Self, BlockOpResponse> {
+        let connection = Arc::new(connection);
         let offset = request.bytes_received_min;
         connection.write_all(&Operation::WriteLocal(Box::new(request)).encode(), WAIT).await.unwrap();
         let mut buffer = ReceiveBuffer::new(4096, 1 << 20);
@@ -236,6 +241,39 @@ async fn trusted_writer_can_corrupt_only_its_block() {
     assert!(first[0] != data[0]);
     let spoilt = tokio::spawn(async move { read(&node, &block, 0, None).await });
     assert!(spoilt.await.is_err(), "the reader's CRC check fails");
+}
+
+/// Memory would be copied at the block's end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writers_of_another_user_send_packets() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can be another user");
+        return;
+    }
+    let namenode = FakeNamenode::start().await;
+    let dir = scratch();
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o711)).unwrap();
+    let node = start(&namenode, dir.path(), &[("hearth.local.write.trusted", "true")]).await;
+    let socket = socket_of(dir.path());
+    let connected = std::thread::spawn(move || {
+        // Of this thread alone.
+        rustix::thread::set_thread_res_uid(None, Uid::from_raw(65534), None).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let connection = runtime.block_on(local::connect(&socket)).unwrap();
+        (connection, runtime)
+    });
+    let (connection, runtime) = connected.join().unwrap();
+    let connection = connection.moved_here().unwrap();
+    runtime.shutdown_background();
+    let (block, data) = (block(1, 1001, 4 << 20), content(3 * MIB + 5, 1));
+    let request = write_request(&block, Stage::PipelineSetupCreate, Vec::new());
+    let mut writer = LocalWriter::ask_over(connection, request).await.unwrap();
+    assert!(writer.file.is_none() && !writer.more);
+    for piece in data.chunks(MIB) {
+        writer.put(piece, 1).await.unwrap();
+    }
+    writer.end(1).await.unwrap();
+    assert!(read(&node, &block, 0, None).await.unwrap() == data);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -296,7 +296,8 @@ impl RpcClient {
             // Another call connected first; dropping our connection closes it.
             return Ok(Arc::clone(other));
         }
-        let connection = Arc::new(ClientConnection::new(Arc::clone(&writing), self.inner.id, &self.inner.options, target));
+        let connection =
+            Arc::new(ClientConnection::new(Arc::clone(&writing), self.inner.id, &self.inner.options, target));
         connections.insert(target.clone(), Arc::clone(&connection));
         drop(connections);
         tokio::spawn(run(Running { connection: Arc::clone(&connection), broken: None }, reading, writing));
@@ -409,11 +410,8 @@ impl State {
 
     /// Returns when the task has to look at the state.
     fn next_look(&self, options: &RpcClientOptions) -> Instant {
-        let look = if self.waiting.is_empty() {
-            self.used + options.idle_timeout
-        } else {
-            self.moved + options.ping_interval
-        };
+        let look =
+            if self.waiting.is_empty() { self.used + options.idle_timeout } else { self.moved + options.ping_interval };
         self.silent_at.map_or(look, |silent_at| look.min(silent_at))
     }
 }
