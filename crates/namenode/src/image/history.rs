@@ -22,6 +22,7 @@ use hearth_wire::proto::hdfs::fsimage::{
 
 use super::import::DEPTH_MAX;
 use super::messages::{Messages, being_truncated, block};
+use super::past::cut;
 use super::{ImageError, NO_SNAPSHOT};
 use crate::changes::SnapshotRow;
 use crate::namespace::stored::{RecordDecoder, SNAPSHOT_BLOCKS, SnapshotBlocks, decode_blocks};
@@ -271,12 +272,11 @@ impl<'a> Histories<'a> {
         Ok(inode)
     }
 
-    /// Gives a removed file the storage policy that was in effect for it, which it may have inherited. A difference has
-    /// its own one.
+    /// Gives a removed file the storage policy that was in effect for it, which it may have inherited, or none. A
+    /// difference has its own one.
     fn set_last_policy(&self, id: u64, file: &mut InodeFileProto) {
-        let policy = self.blocks.get(&id).map_or(0, |blocks| blocks.policy);
-        if policy != 0 {
-            file.storage_policy_id = Some(u32::from(policy));
+        if let Some(blocks) = self.blocks.get(&id) {
+            file.storage_policy_id = Some(u32::from(blocks.policy));
         }
     }
 
@@ -403,6 +403,7 @@ impl<'a> Histories<'a> {
         let mut diffs = Vec::new();
         let mut later: Vec<bool> = entries.iter().map(is_present).collect();
         let (mut later_copy, mut later_name) = self.directory_in(PRESENT, directory, messages)?;
+        let mut later_number = PRESENT;
         for snapshot in points.into_iter().rev() {
             let here: Vec<bool> = entries.iter().map(|entry| entry.is_in(snapshot)).collect();
             let (copy, name) = self.directory_in(snapshot, directory, messages)?;
@@ -418,9 +419,13 @@ impl<'a> Histories<'a> {
             };
             let mut created = Vec::new();
             for ((entry, is_here), is_later) in entries.iter().zip(&here).zip(&later) {
-                match (is_here, is_later) {
-                    (false, true) => created.push(entry.name.clone()),
-                    (true, false) if self.is_moved(entry.id) => {
+                // As in Apache's NameNode, a child that has left and come back is another entry than before.
+                let was_away = *is_here && *is_later && self.was_away(entry, directory, snapshot, later_number);
+                if *is_later && (!is_here || was_away) {
+                    created.push(entry.name.clone());
+                }
+                match (is_here, !is_later || was_away) {
+                    (true, true) if self.is_moved(entry.id) => {
                         let name = Some(Bytes::copy_from_slice(&entry.name));
                         let place = self.refer(InodeReferenceProto {
                             referred_id: Some(entry.id),
@@ -430,18 +435,27 @@ impl<'a> Histories<'a> {
                         });
                         diff.deleted_inode_ref.push(place);
                     }
-                    (true, false) => diff.deleted_inode.push(entry.id),
+                    (true, true) => diff.deleted_inode.push(entry.id),
                     _ => {}
                 }
             }
             diff.created_list_size = Some(created.len() as u32);
-            let is_same = here == later && copy == later_copy && name == later_name;
-            if is_root || !is_same {
+            let has_lists = !(created.is_empty() && diff.deleted_inode.is_empty() && diff.deleted_inode_ref.is_empty());
+            if is_root || has_lists || copy != later_copy || name != later_name {
                 diffs.push((diff, created));
             }
-            (later, later_copy, later_name) = (here, copy, name);
+            (later, later_copy, later_name, later_number) = (here, copy, name, snapshot);
         }
         Ok(diffs)
+    }
+
+    /// Returns whether an entry was at another place in a snapshot between two numbers.
+    fn was_away(&self, entry: &Entry, directory: u64, from: u32, until: u32) -> bool {
+        let states = self.states.get(&entry.id).map_or(&[][..], Vec::as_slice);
+        states.iter().any(|state| {
+            let is_between = from < state.newest && state.newest < until;
+            is_between && (state.parent != directory || *state.inode.name != *entry.name)
+        })
     }
 
     /// Adds an entry of INODE_REFERENCE. Returns its place.
@@ -518,13 +532,22 @@ impl<'a> Histories<'a> {
             let own = blocks_of(&state.inode);
             let here = Comparable { copy: messages.file(&state.inode)?, size: length(&own), blocks: own };
             if here != later {
-                let blocks = here.blocks.iter().map(|own| known.get(&own.block_id).copied().unwrap_or(*own));
+                let now = |own: &BlockProto| known.get(&own.block_id).copied().unwrap_or(*own);
+                let blocks: Vec<BlockProto> = here.blocks.iter().map(now).collect();
+                let mut copy = here.copy.clone();
+                let lengths = here.blocks.iter().map(|own| BlockProto { num_bytes: own.num_bytes, ..now(own) });
+                let own: Vec<BlockProto> = lengths.collect();
+                if cut(&blocks, here.size) != own {
+                    // Only the last block of a file grows. This one became the last when later blocks were truncated
+                    // away. Apache's NameNode has one length for each block, and ignores these.
+                    copy.blocks = own;
+                }
                 diffs.push(FileDiffProto {
                     snapshot_id: Some(state.newest - 1),
                     file_size: Some(here.size),
                     name: Some(Bytes::copy_from_slice(&state.inode.name)),
-                    snapshot_copy: Some(here.copy.clone()),
-                    blocks: blocks.collect(),
+                    snapshot_copy: Some(copy),
+                    blocks,
                 });
             }
             later = here;

@@ -290,15 +290,22 @@ impl<'a> Import<'a> {
                 let is_live = live_parent.is_some();
                 let (versions, newest) = self.past.versions(&inode, is_live, &self.places, &mut self.converter)?;
                 if !is_live && versions.is_empty() {
-                    return Err(section.damaged(&format!("inode {id} is in no directory and in no snapshot")));
+                    if self.past.last(id, &self.places) == 0 {
+                        return Err(section.damaged(&format!("inode {id} is in no directory and in no snapshot")));
+                    }
+                    // It is listed only where no snapshot has it, so it cannot be seen.
+                    continue;
                 }
                 since = newest;
                 let own = if is_live { self.converter.blocks(&inode)? } else { Vec::new() };
                 let policy = inode.file.as_ref().map_or(0, |file| file.storage_policy_id.unwrap_or(0) as u8);
                 let mut kept = self.converter.blocks(&inode)?;
                 let mut seen: HashSet<BlockId> = kept.iter().map(|block| block.id).collect();
-                let former = versions.iter().filter_map(|version| version.parts.file.as_ref());
-                kept.extend(former.flat_map(|file| &file.blocks).filter(|block| seen.insert(block.id)).copied());
+                // A version may have a shorter block than DataNodes have.
+                let former = self.converter.records(id, self.past.blocks(id))?;
+                let in_versions = versions.iter().filter_map(|version| version.parts.file.as_ref());
+                let in_versions = in_versions.flat_map(|file| &file.blocks).copied();
+                kept.extend(former.into_iter().chain(in_versions).filter(|block| seen.insert(block.id)));
                 // Only blocks that a version has and the file has not at present.
                 kept.retain(|block| {
                     own.iter().all(|other| other.id != block.id)
@@ -597,7 +604,11 @@ impl<'a> Converter<'a> {
         message.file.as_ref().map_or(Ok(Vec::new()), |file| self.records(message.id, &file.blocks))
     }
 
-    fn records(&self, id: u64, blocks: &[BlockProto]) -> Result<Vec<BlockRecord>, ImageError> {
+    fn records<'b>(
+        &self,
+        id: u64,
+        blocks: impl IntoIterator<Item = &'b BlockProto>,
+    ) -> Result<Vec<BlockRecord>, ImageError> {
         let record = |block: &BlockProto| {
             let stamp = GenerationStamp(block.gen_stamp);
             if stamp >= BlockRecord::STAMP_MAX {
@@ -612,7 +623,7 @@ impl<'a> Converter<'a> {
             let block = Block { id: BlockId(block.block_id as i64), stamp, length };
             Ok(BlockRecord::new(block, RecordState::Complete))
         };
-        blocks.iter().map(record).collect()
+        blocks.into_iter().map(record).collect()
     }
 
     fn acl(&self, id: u64, acl: Option<&AclFeatureProto>) -> Result<Vec<AclEntry>, ImageError> {

@@ -4,6 +4,10 @@
 //! each inode in any list, at which place it was in which snapshots. The differences of an inode have its attributes in
 //! them. The store gets a version for each range of snapshots in which neither changes.
 //!
+//! Snapshots of all directories are numbered together. The lists of a directory are valid only for snapshots that have the
+//! directory, so the places of a moved inode may overlap. In each snapshot the valid place is the one whose parent is in
+//! the snapshot, too.
+//!
 //! Numbers of snapshots are the store's: one more than in the image. 0 is before all snapshots.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -34,6 +38,21 @@ struct Range {
     name: Vec<u8>,
 }
 
+/// Place that an inode has, had, or seems to have had, in snapshots `from < number <= until`.
+struct Place<'a> {
+    from: u32,
+    until: u32,
+    parent: u64,
+    /// `None`: its present name.
+    name: Option<&'a [u8]>,
+}
+
+impl Place<'_> {
+    fn holds_for(&self, snapshot: u32) -> bool {
+        self.from < snapshot && snapshot <= self.until
+    }
+}
+
 /// A former state of a directory, by the newest snapshot that has it.
 struct DirectoryState {
     number: u32,
@@ -61,7 +80,7 @@ pub(super) struct Past {
     /// Snapshots by number.
     pub snapshots: BTreeMap<u32, SnapshotRow>,
     /// Former states by inode id, newest first.
-    directories: HashMap<u64, Vec<DirectoryState>>,
+    directories: BTreeMap<u64, Vec<DirectoryState>>,
     files: HashMap<u64, Vec<FileDiffProto>>,
     /// Names that children of a directory have at present and did not always have.
     created: HashMap<u64, HashSet<Vec<u8>>>,
@@ -215,38 +234,78 @@ impl Past {
         self.directories.contains_key(&id) || self.files.contains_key(&id) || self.ranges.contains_key(&id)
     }
 
+    /// Returns the places of an inode. In a snapshot that does not have the parent, a place is not valid.
+    fn places_of<'a>(&'a self, id: u64, places: &Places) -> impl Iterator<Item = Place<'a>> + use<'a> {
+        let ranges = self.ranges.get(&id).map_or(&[][..], Vec::as_slice);
+        // If no list has its present place, that place may be valid for all snapshots.
+        let is_listed = ranges.iter().any(|range| range.until == PRESENT);
+        let present = places.parent(id).filter(|_| !is_listed);
+        let present = present.map(|parent| Place { from: 0, until: PRESENT, parent, name: None });
+        let listed = |range: &'a Range| {
+            let Range { from, until, parent, ref name } = *range;
+            Place { from, until, parent, name: Some(name.as_slice()) }
+        };
+        ranges.iter().map(listed).chain(present)
+    }
+
+    /// Returns whether a snapshot has an inode: whether a way upwards leads to the snapshot's directory.
+    fn is_in(&self, snapshot: u32, id: u64, places: &Places) -> bool {
+        let Some(top) = self.snapshots.get(&snapshot).map(|row| row.root) else { return false };
+        // A damaged image may have cycles.
+        let (mut waiting, mut seen) = (vec![id], HashSet::new());
+        while let Some(at) = waiting.pop() {
+            if at == top {
+                return true;
+            }
+            if seen.insert(at) {
+                let then = self.places_of(at, places).filter(|place| place.holds_for(snapshot));
+                waiting.extend(then.map(|place| place.parent));
+            }
+        }
+        false
+    }
+
     /// Returns the newest snapshot that an inode which exists only in snapshots may have. 0: none.
-    fn last(&self, id: u64, places: &Places) -> u32 {
-        let mut at = id;
-        // Each step leads to the parent. Longer ways than the tree can be deep are cycles.
+    pub fn last(&self, id: u64, places: &Places) -> u32 {
+        let (mut at, mut last) = (id, 0);
+        // Each step leads to the parent: an inode that did not leave it is there for as long as the parent exists.
+        // Longer ways than the tree can be deep are cycles.
         for _ in 0..super::import::DEPTH_MAX {
             let ranges = self.ranges.get(&at).map_or(&[][..], Vec::as_slice);
-            let last = ranges.iter().map(|range| range.until).max();
-            // Without a range, or with one that does not end, it is where it was last for as long as its parent.
-            if let Some(last) = last.filter(|last| *last != PRESENT) {
-                return last;
-            }
+            last = ranges.iter().map(|range| range.until).filter(|until| *until != PRESENT).fold(last, u32::max);
             match places.parent(at) {
                 Some(parent) => at = parent,
-                None => return 0,
+                None => return last,
             }
         }
         0
     }
 
-    /// Returns the place of an inode in a snapshot.
-    fn place(&self, inode: &InodeProto, number: u32, places: &Places) -> Option<(u64, Vec<u8>)> {
-        if inode.id == InodeId::ROOT.0 {
-            return Some((inode.id, Vec::new()));
+    /// Returns the numbers at which the content of an inode may end.
+    fn content_ends(&self, id: u64) -> BTreeSet<u32> {
+        let of_directory = self.directories.get(&id).into_iter().flatten().map(|state| state.number);
+        let of_file = self.files.get(&id).into_iter().flatten().filter_map(|diff| self.number(diff.snapshot_id));
+        of_directory.chain(of_file).collect()
+    }
+
+    /// Returns the numbers at which the state of an inode may end: its content or its place.
+    fn ends(&self, id: u64, is_live: bool, all: &[Place<'_>], places: &Places) -> BTreeSet<u32> {
+        let mut ends = self.content_ends(id);
+        ends.extend(all.iter().flat_map(|place| [place.from, place.until]));
+        ends.remove(&0);
+        ends.remove(&PRESENT);
+        if !is_live {
+            let possible = self.snapshots.range(..=self.last(id, places)).rev();
+            let last = possible.map(|(number, _)| *number).find(|number| self.is_in(*number, id, places));
+            let Some(last) = last else { return BTreeSet::new() };
+            ends.insert(last);
+            ends.retain(|end| *end <= last);
         }
-        let ranges = self.ranges.get(&inode.id).map_or(&[][..], Vec::as_slice);
-        if let Some(range) = ranges.iter().find(|range| range.from < number && number <= range.until) {
-            return Some((range.parent, range.name.clone()));
+        if has_moved(all) {
+            let last = ends.last().copied().unwrap_or(0);
+            ends.extend(self.snapshots.range(..=last).map(|(number, _)| *number));
         }
-        if ranges.iter().any(|range| range.until == PRESENT) {
-            return None;
-        }
-        Some((places.parent(inode.id)?, inode.name.as_deref().unwrap_or_default().to_vec()))
+        ends
     }
 
     /// Returns the versions of an inode, oldest first, and the number after which its present state holds.
@@ -257,32 +316,45 @@ impl Past {
         places: &Places,
         converter: &mut Converter<'_>,
     ) -> Result<(Vec<Version>, u32), ImageError> {
-        let ranges = self.ranges.get(&inode.id).map_or(&[][..], Vec::as_slice);
-        let mut ends: BTreeSet<u32> = ranges.iter().flat_map(|range| [range.from, range.until]).collect();
-        ends.extend(self.directories.get(&inode.id).into_iter().flatten().map(|state| state.number));
-        ends.extend(self.files.get(&inode.id).into_iter().flatten().filter_map(|diff| self.number(diff.snapshot_id)));
-        if !is_live {
-            let last = self.last(inode.id, places);
-            ends.insert(last);
-            ends.retain(|end| *end <= last);
-        }
-        ends.remove(&0);
-        ends.remove(&PRESENT);
+        let all: Vec<Place<'_>> = match inode.id == InodeId::ROOT.0 {
+            true => vec![Place { from: 0, until: PRESENT, parent: inode.id, name: None }],
+            false => self.places_of(inode.id, places).collect(),
+        };
+        let has_moved = has_moved(&all);
+        let own_name = inode.name.as_deref().unwrap_or_default();
+        let contents = self.content_ends(inode.id);
         let mut versions: Vec<Version> = Vec::new();
-        let mut from = 0;
-        for until in ends {
-            if let Some((parent, name)) = self.place(inode, until, places) {
+        // The newest version may also hold for the snapshots up to `from` if it `reaches` there. Its content ends at
+        // `content`.
+        let (mut from, mut reaches, mut content) = (0, false, None);
+        for until in self.ends(inode.id, is_live, &all, places) {
+            let is_at = |place: &Place<'_>, version: &Version| {
+                place.parent == version.parent && place.name.unwrap_or(own_name) == version.parts.name.as_slice()
+            };
+            let mut then = all.iter().filter(|place| place.holds_for(until));
+            if let Some(place) = then.clone().find(|place| !has_moved || self.is_in(until, place.parent, places)) {
+                let content_then = contents.range(until..).next().copied();
+                if let Some(last) = versions.last_mut().filter(|last| reaches && is_at(place, last))
+                    && content_then == content
+                {
+                    (last.until, from) = (until, until);
+                    continue;
+                }
+                content = content_then;
+                let (parent, name) = (place.parent, place.name.unwrap_or(own_name));
                 if name.is_empty() != (inode.id == InodeId::ROOT.0) || name.contains(&b'/') {
                     return Err(converter.damaged(inode.id, "its name in a snapshot is not valid"));
                 }
                 let mut parts = self.state(inode, until, converter)?;
-                parts.name = name;
+                parts.name = name.to_vec();
                 match versions.last_mut() {
-                    Some(last) if last.until == from && last.parent == parent && last.parts == parts => {
-                        last.until = until;
-                    }
+                    Some(last) if reaches && last.parent == parent && last.parts == parts => last.until = until,
                     _ => versions.push(Version { from, until, parts, parent }),
                 }
+                reaches = true;
+            } else if let Some(last) = versions.last() {
+                // The snapshot does not have this directory, so the version may hold for it and a later snapshot.
+                reaches = reaches && then.any(|place| is_at(place, last));
             }
             from = until;
         }
@@ -290,6 +362,11 @@ impl Past {
             version.parts.attributes.since = version.from;
         }
         Ok((versions, from))
+    }
+
+    /// Returns all blocks in the differences of a file, as DataNodes have them, newest first. Some occur several times.
+    pub fn blocks(&self, id: u64) -> impl Iterator<Item = &BlockProto> {
+        self.files.get(&id).into_iter().flatten().flat_map(|diff| &diff.blocks)
     }
 
     /// Returns the content of an inode in a snapshot, with its present name.
@@ -311,10 +388,13 @@ impl Past {
             if let Some(copy) = later.iter().find_map(|diff| diff.snapshot_copy.as_ref()) {
                 *file = copy.clone();
             }
-            let listed = later.iter().find(|diff| !diff.blocks.is_empty()).map(|diff| diff.blocks.clone());
-            file.blocks = listed.unwrap_or(blocks);
-            if let Some(size) = later.first().map(|diff| diff.file_size.unwrap_or(0)) {
-                file.blocks = cut(&file.blocks, size);
+            let own = later.first().and_then(|diff| diff.snapshot_copy.as_ref()).filter(|copy| !copy.blocks.is_empty());
+            if own.is_none() {
+                let listed = later.iter().find(|diff| !diff.blocks.is_empty()).map(|diff| diff.blocks.clone());
+                file.blocks = listed.unwrap_or(blocks);
+                if let Some(size) = later.first().map(|diff| diff.file_size.unwrap_or(0)) {
+                    file.blocks = cut(&file.blocks, size);
+                }
             }
         }
         if let Some(file) = &mut then.file {
@@ -326,8 +406,13 @@ impl Past {
     }
 }
 
+/// Returns whether places are in several directories. Only then may they overlap.
+fn has_moved(places: &[Place<'_>]) -> bool {
+    places.windows(2).any(|pair| pair[0].parent != pair[1].parent)
+}
+
 /// Returns the first blocks, up to `size` bytes in all.
-fn cut(blocks: &[BlockProto], size: u64) -> Vec<BlockProto> {
+pub(super) fn cut(blocks: &[BlockProto], size: u64) -> Vec<BlockProto> {
     let mut left = size;
     let mut kept = Vec::new();
     for block in blocks {

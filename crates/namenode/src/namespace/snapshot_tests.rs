@@ -152,6 +152,13 @@ fn below(tree: &Tree, top: &str) -> Tree {
     inner.map(|(path, entry)| (path[top.len()..].to_owned(), entry.clone())).collect()
 }
 
+/// Returns data that is derived and not stored: blocks that snapshots keep, and usage per medium.
+fn derived(namespace: &Namespace) -> (Vec<SnapshotBlock>, Usage) {
+    let mut kept: Vec<SnapshotBlock> = namespace.blocks_of_all_snapshots().collect();
+    kept.sort_by_key(|kept| kept.record.id);
+    (kept, namespace.tree_usage(namespace.lookup("/s").unwrap()))
+}
+
 struct World {
     namespace: Namespace,
     now: Tree,
@@ -163,6 +170,18 @@ struct World {
 }
 
 impl World {
+    fn new() -> Self {
+        let mut namespace = Namespace::format(limits(), "root", "supergroup", 1);
+        for path in ["/s", "/t", "/u"] {
+            namespace.mkdirs(&caller(), path, FsPermission(0o755), true, 1).unwrap();
+        }
+        namespace.set_quota(&caller(), "/s", Limit::Set(10_000), Limit::Set(1 << 40), None).unwrap();
+        namespace.allow_snapshots(&caller(), "/s").unwrap();
+        namespace.allow_snapshots(&caller(), "/t").unwrap();
+        let now = contents(&namespace, "/");
+        Self { namespace, now, snapshots: BTreeMap::new(), blocks: BTreeSet::new(), time_ms: 1 }
+    }
+
     fn add_block(&mut self, slot: Slot, length: u64) {
         let (id, stamp) = (self.namespace.next_block_id(), self.namespace.next_stamp());
         self.namespace.push_block(slot, BlockRecord::new(Block { id, stamp, length }, RecordState::Complete));
@@ -289,17 +308,18 @@ impl World {
         }
     }
 
-    /// Reopens the namespace as a restart does. Data that is derived and not stored must be the same afterwards: blocks
-    /// that snapshots keep, and usage per medium.
+    fn drop_snapshots(&mut self) {
+        for ((root, name), _) in std::mem::take(&mut self.snapshots) {
+            let removed = self.namespace.delete_snapshot(&caller(), &root, &name, 9).unwrap();
+            self.forget(removed);
+        }
+    }
+
+    /// Reopens the namespace as a restart does.
     fn reopen(&mut self, stored: &Stored) {
-        let told = |namespace: &Namespace| {
-            let mut kept: Vec<SnapshotBlock> = namespace.blocks_of_all_snapshots().collect();
-            kept.sort_by_key(|kept| kept.record.id);
-            (kept, namespace.tree_usage(namespace.lookup("/s").unwrap()))
-        };
-        let before = told(&self.namespace);
+        let before = derived(&self.namespace);
         self.namespace = stored.reopen();
-        assert_eq!(told(&self.namespace), before);
+        assert_eq!(derived(&self.namespace), before);
         self.check_beginnings();
     }
 
@@ -457,44 +477,102 @@ fn expected_differences(then: &Tree, now: &Tree) -> Vec<String> {
     told.into_iter().collect()
 }
 
+/// Acts on a namespace, makes an image of it, imports that, and checks that nothing is missing or left over.
+fn check_image(operations: &[Operation]) {
+    let (mut world, mut stored) = (World::new(), Stored::default());
+    for operation in operations {
+        world.act(operation);
+        stored.take(world.namespace.take_changes());
+    }
+    let before = derived(&world.namespace);
+    world.namespace = crate::image::tests::round_trip(&stored.changes(), limits());
+    assert_eq!(derived(&world.namespace), before);
+    world.check();
+    world.drop_snapshots();
+    world.check();
+}
+
+fn mkdirs(path: &str) -> Operation {
+    Operation::Mkdirs(path.into())
+}
+
+fn rename(from: &str, to: &str) -> Operation {
+    Operation::Rename(from.into(), to.into())
+}
+
+/// Snapshots of `/s` (true) and `/t` are numbered together. One of them says nothing about the other directory.
+#[test]
+fn an_image_has_moves_between_snapshotted_directories() {
+    let snapshot = Operation::Snapshot;
+    let delete = |path: &str| Operation::Delete(path.into());
+    // In both directions, because the import visits directories in the order of ids.
+    let there = [snapshot(true, 0), mkdirs("/t/a/b/b"), mkdirs("/s/b/a"), snapshot(false, 1), rename("/t/a", "/s/é")];
+    let both = [&there[..], &[snapshot(true, 2), rename("/s/b", "/t/b")]].concat();
+    check_image(&both);
+    // Out of both, to a place without snapshots.
+    check_image(&[&both[..], &[rename("/s/é", "/u/a"), rename("/t/b", "/u/b")]].concat());
+    // Away and back, with a snapshot at either place.
+    let away =
+        [mkdirs("/s/a/b"), snapshot(true, 0), rename("/s/a", "/t/a"), snapshot(false, 0), rename("/t/a", "/s/a")];
+    check_image(&away);
+    let again = [snapshot(true, 1), rename("/s/a", "/t/a"), snapshot(false, 1), snapshot(true, 2)];
+    let again = [&away[..], &again, &[rename("/t/a", "/s/a"), snapshot(false, 2)]].concat();
+    check_image(&again);
+    for (is_first, name) in [(true, 0), (true, 1), (true, 2), (false, 0), (false, 1), (false, 2)] {
+        check_image(&[&again[..], &[Operation::Drop(is_first, name)]].concat());
+    }
+    // Removed after the move: with and without a snapshot of the new place, alone and with its parent.
+    check_image(&[&there[..], &[delete("/s/é")]].concat());
+    check_image(&[&both[..], &[delete("/s/é"), delete("/t/b")]].concat());
+    let below = [mkdirs("/s/a"), rename("/s/é", "/s/a/é"), snapshot(true, 2), snapshot(false, 3), delete("/s/a")];
+    check_image(&[&there[..], &below].concat());
+    // The moved directory's former parent moves below it.
+    let parent = [mkdirs("/t/a/b/b"), snapshot(true, 0), snapshot(false, 0), rename("/t/a/b", "/s/b")];
+    let parent = [&parent[..], &[rename("/t/a", "/s/b/a")]].concat();
+    check_image(&parent);
+    check_image(&[&parent[..], &[snapshot(true, 1), delete("/s/b")]].concat());
+    check_image(&[&parent[..], &[snapshot(true, 1), Operation::Drop(false, 0), delete("/s/b/a")]].concat());
+}
+
+/// The format has one length for each block and one for the file.
+#[test]
+fn an_image_has_blocks_that_grew_behind_a_snapshot() {
+    let file = || "/t/b".to_owned();
+    let cut = [Operation::Create(file()), Operation::Snapshot(false, 0), Operation::Truncate(file())];
+    let grown = [&cut[..], &[Operation::Grow(file())]].concat();
+    check_image(&grown);
+    check_image(&[&grown[..], &[Operation::Truncate(file())]].concat());
+    check_image(&[&grown[..], &[Operation::Snapshot(false, 1), Operation::Delete(file())]].concat());
+    // DataNodes have more of a block that only a snapshot has than the snapshot has.
+    let longer = [Operation::Create(file()), Operation::Snapshot(false, 0), Operation::Grow(file())];
+    check_image(&[&longer[..], &[Operation::Truncate(file())]].concat());
+}
+
+/// The policy at the removal counts for the blocks, not that of the snapshot.
+#[test]
+fn an_image_has_policies_of_removed_files() {
+    let file = || "/s/b".to_owned();
+    for (then, last) in [(7, 0), (0, 7), (7, 12), (0, 0)] {
+        let policy = |number| Operation::Policy(file(), number);
+        let made = [Operation::Create(file()), policy(then), Operation::Snapshot(true, 0), policy(last)];
+        check_image(&[&made[..], &[Operation::Delete(file())]].concat());
+    }
+}
+
 proptest! {
     // Each case makes two stores on disk.
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
     fn an_image_has_everything(operations in prop::collection::vec(operations(), 1..80)) {
-        let mut namespace = Namespace::format(limits(), "root", "supergroup", 1);
-        for path in ["/s", "/t", "/u"] {
-            namespace.mkdirs(&caller(), path, FsPermission(0o755), true, 1).unwrap();
-        }
-        namespace.set_quota(&caller(), "/s", Limit::Set(10_000), Limit::Set(1 << 40), None).unwrap();
-        namespace.allow_snapshots(&caller(), "/s").unwrap();
-        namespace.allow_snapshots(&caller(), "/t").unwrap();
-        let now = contents(&namespace, "/");
-        let mut world = World { namespace, now, snapshots: BTreeMap::new(), blocks: BTreeSet::new(), time_ms: 1 };
-        let mut stored = Stored::default();
-        for operation in &operations {
-            world.act(operation);
-            stored.take(world.namespace.take_changes());
-        }
-        world.namespace = crate::image::tests::round_trip(&stored.changes(), limits());
-        world.check();
+        check_image(&operations);
     }
 }
 
 proptest! {
     #[test]
     fn a_snapshot_is_a_copy_of_everything(operations in prop::collection::vec(operations(), 1..80)) {
-        let mut namespace = Namespace::format(limits(), "root", "supergroup", 1);
-        for path in ["/s", "/t", "/u"] {
-            namespace.mkdirs(&caller(), path, FsPermission(0o755), true, 1).unwrap();
-        }
-        namespace.set_quota(&caller(), "/s", Limit::Set(10_000), Limit::Set(1 << 40), None).unwrap();
-        namespace.allow_snapshots(&caller(), "/s").unwrap();
-        namespace.allow_snapshots(&caller(), "/t").unwrap();
-        let now = contents(&namespace, "/");
-        let mut world = World { namespace, now, snapshots: BTreeMap::new(), blocks: BTreeSet::new(), time_ms: 1 };
-        let mut stored = Stored::default();
+        let (mut world, mut stored) = (World::new(), Stored::default());
         for operation in &operations {
             world.act(operation);
             stored.take(world.namespace.take_changes());
@@ -506,10 +584,7 @@ proptest! {
         world.reopen(&stored);
         world.check();
         // Without snapshots nothing of the history remains.
-        for ((root, name), _) in std::mem::take(&mut world.snapshots) {
-            let removed = world.namespace.delete_snapshot(&caller(), &root, &name, 9).unwrap();
-            world.forget(removed);
-        }
+        world.drop_snapshots();
         world.check();
         stored.take(world.namespace.take_changes());
         prop_assert!(stored.versions.is_empty() && stored.snapshots.is_empty());
