@@ -8,6 +8,7 @@ mod located;
 mod target;
 mod writer;
 
+use std::borrow::Cow;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -451,9 +452,16 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_readStarts(
         let (paths, length) = (jvm.text(paths)?, length.max(0) as u64);
         let start = ByteRange::new(0, length).ok_or(Thrown::Argument("a length below 0"))?;
         let wanted: Vec<_> = paths.split_terminator('\0').map(|path| (path, start)).collect();
-        let read = wait(&jvm, client.read_many(&wanted))?;
+        // SAFETY: `wait` polls the future that holds it on this thread only, and drops it before this method returns.
+        let mut arrays = unsafe { jvm.new_arrays(wanted.len())? };
         // The caller opens the others one by one, and finds the errors.
-        jvm.new_arrays(&read.into_iter().map(Result::ok).collect::<Vec<_>>())
+        let put = |index, bytes: Result<Cow<'_, [u8]>, Error>| {
+            if let Ok(bytes) = bytes {
+                arrays.put(index, &bytes);
+            }
+        };
+        wait(&jvm, client.visit_many(&wanted, put))?;
+        arrays.finish()
     })
 }
 

@@ -120,31 +120,23 @@ impl Jvm {
         Ok(())
     }
 
-    /// Returns a new Java array of arrays, with null for `None`.
-    pub fn new_arrays(&self, arrays: &[Option<Vec<u8>>]) -> Result<jobjectArray, Thrown> {
+    /// Returns a new Java array for `count` arrays of bytes, which are null.
+    ///
+    /// # Safety
+    ///
+    /// The result stays on this thread, and is dropped before the native method returns.
+    pub unsafe fn new_arrays(&self, count: usize) -> Result<NewArrays<'_>, Thrown> {
         // SAFETY: the name ends with NUL; the class is the JVM's own. A failed call leaves an exception pending.
         let all = unsafe {
             let class = call!(self, FindClass, c"[B".as_ptr());
             if class.is_null() {
                 return Err(Thrown::Pending);
             }
-            let all = call!(self, NewObjectArray, arrays.len() as jsize, class, std::ptr::null_mut());
+            let all = call!(self, NewObjectArray, count as jsize, class, std::ptr::null_mut());
             call!(self, DeleteLocalRef, class);
             all
         };
-        if all.is_null() {
-            return Err(Thrown::Pending);
-        }
-        for (index, bytes) in arrays.iter().enumerate() {
-            let Some(bytes) = bytes else { continue };
-            let array = self.new_bytes(bytes)?;
-            // SAFETY: the index lies in the array of arrays. The reference is local to this method.
-            unsafe {
-                call!(self, SetObjectArrayElement, all, index as jsize, array);
-                call!(self, DeleteLocalRef, array);
-            }
-        }
-        Ok(all)
+        if all.is_null() { Err(Thrown::Pending) } else { Ok(NewArrays { jvm: self, all, is_full: false }) }
     }
 
     /// Returns a copy of the array of numbers.
@@ -280,6 +272,43 @@ impl Jvm {
         // SAFETY: the range lies in the buffer, which lives as long, see above. Java code may access the same bytes at
         // the same time, as with any read into a shared buffer; then their values are unspecified.
         Ok(unsafe { std::slice::from_raw_parts_mut(start.cast::<u8>().add(offset), length) })
+    }
+}
+
+/// A new Java array of arrays of bytes.
+pub struct NewArrays<'a> {
+    jvm: &'a Jvm,
+    all: jobjectArray,
+    /// The JVM had no memory for one of them.
+    is_full: bool,
+}
+
+// SAFETY: it stays on the thread of `jvm`, as the caller of `new_arrays` promises. Futures that hold it must be `Send` only
+// because the client's functions ask for that.
+unsafe impl Send for NewArrays<'_> {}
+
+impl NewArrays<'_> {
+    /// Puts an array with these bytes at the index. It must be less than the number of arrays.
+    pub fn put(&mut self, index: usize, bytes: &[u8]) {
+        if self.is_full {
+            return;
+        }
+        match self.jvm.new_bytes(bytes) {
+            // SAFETY: the index lies in the array of arrays. The reference is local to this method.
+            Ok(array) => unsafe {
+                call!(self.jvm, SetObjectArrayElement, self.all, index as jsize, array);
+                call!(self.jvm, DeleteLocalRef, array);
+            },
+            Err(_) => {
+                self.is_full = true;
+                // SAFETY: has no precondition. Later calls of the JVM need a thread without an exception.
+                unsafe { call!(self.jvm, ExceptionClear) };
+            }
+        }
+    }
+
+    pub fn finish(self) -> Result<jobjectArray, Thrown> {
+        if self.is_full { Err(Thrown::Io("the JVM is out of memory".to_owned())) } else { Ok(self.all) }
     }
 }
 

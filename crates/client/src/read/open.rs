@@ -19,6 +19,9 @@ use crate::session::Session;
 /// Time that [`FileSystem::is_on_hearth`] waits for datanodes.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Number of files that are opened at once, while those before them are read.
+const OPENED_TOGETHER: usize = 64;
+
 impl FileSystem {
     /// Opens a file for reading.
     pub async fn open(&self, path: &str) -> Result<Reader, Error> {
@@ -93,10 +96,24 @@ impl FileSystem {
     pub async fn visit_many(
         &self,
         wanted: &[(&str, ByteRange)],
-        visit: impl FnMut(usize, Result<Cow<'_, [u8]>, Error>) + Send,
+        mut visit: impl FnMut(usize, Result<Cow<'_, [u8]>, Error>) + Send,
     ) {
-        let (paths, ranges): (Vec<_>, Vec<_>) = wanted.iter().copied().unzip();
-        visit_opened(&self.session, self.open_many(&paths).await, ranges, visit).await;
+        let mut parts = wanted.chunks(OPENED_TOGETHER);
+        let Some(mut part) = parts.next() else { return };
+        let (mut opened, mut first) = (self.open_part(part).await, 0);
+        loop {
+            let ranges = part.iter().map(|(_, range)| *range).collect();
+            let reading = visit_opened(&self.session, opened, ranges, |index, bytes| visit(first + index, bytes));
+            let Some(next) = parts.next() else { return reading.await };
+            ((), opened) = tokio::join!(reading, self.open_part(next));
+            first += part.len();
+            part = next;
+        }
+    }
+
+    async fn open_part(&self, part: &[(&str, ByteRange)]) -> Vec<Result<Reader, Error>> {
+        let paths: Vec<_> = part.iter().map(|(path, _)| *path).collect();
+        self.open_many(&paths).await
     }
 
     /// Reads ranges of open files, all requested at once, and returns the bytes in the order of `wanted`. A range that
