@@ -11,7 +11,7 @@ from typing import Any, Iterable, List, NamedTuple, Optional, Set, Tuple
 from . import _library
 from ._library import (
     CALL_BYTES_MAX, VIEW_IN_PLACE, VIEW_UNVERIFIED, VIEW_VERIFY, StatisticsStructure, close_reader, error, lib,
-    new_bytes, raise_interrupt, read_ranges,
+    new_bytes, raise_interrupt, read_at, read_ranges,
 )
 
 
@@ -66,8 +66,12 @@ class RawFile(io.RawIOBase):
 
     def _end(self) -> None:
         self._calls.pop()
-        # Another thread, or a signal handler, has closed the file during the last of its calls.
-        if self._closing and not self._calls and not self._close_handle():
+        if self._closing:
+            self._close_after_last_call()
+
+    def _close_after_last_call(self) -> None:
+        """Closes the file if another thread, or a signal handler, has closed it during the last of its calls."""
+        if not self._calls and not self._close_handle():
             raise_interrupt()
 
     def _close_handle(self) -> bool:
@@ -157,14 +161,20 @@ class RawFile(io.RawIOBase):
             length = max(0, left)
         if length <= CALL_BYTES_MAX:
             found = new_bytes(length)
-            # Not `_call`: a read of some kilobytes takes as long as a few calls of Python.
-            handle = self._begin()
+            # `_call`, `_begin` and `_end` in place: a read of some kilobytes takes as long as a few calls of Python.
+            if self._process != _library.process:
+                self._begin()
+            self._calls.append(None)
             try:
-                count = lib.hdfsPread(None, handle, offset, found, length)
+                count = read_at(None, self._open[0], offset, found, length)
                 if count < 0:
                     raise error(self.name)
+            except IndexError:
+                raise ValueError("I/O operation on closed file") from None
             finally:
-                self._end()
+                self._calls.pop()
+                if self._closing:
+                    self._close_after_last_call()
             return found if count == length else found[:count]
         whole = bytearray(length)
         del whole[self.pread_into(offset, whole) :]

@@ -154,6 +154,9 @@ for _name in ("hearth_file_length", "hearth_view_data", "hearth_view_length", "h
 close_reader = _quick.hdfsCloseFile
 close_reader.restype, close_reader.argtypes = lib.hdfsCloseFile.restype, lib.hdfsCloseFile.argtypes
 
+#: `hdfsPread`.
+read_at = lib.hdfsPread
+
 _allocate_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
 _allocate_bytes.restype, _allocate_bytes.argtypes = ctypes.py_object, [c_void_p, ctypes.c_ssize_t]
 
