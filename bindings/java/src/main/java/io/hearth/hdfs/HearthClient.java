@@ -282,15 +282,12 @@ final class HearthClient {
      * @throws IOException if it cannot be opened, for example if that was demanded and none of its DataNodes is Hearth's
      */
     long open(LocatedFile file) throws IOException {
-        long client = closed ? 0 : shared.client.acquire();
-        if (client == 0) {
+        if (closed) {
             return 0;
         }
-        long opened;
-        try {
-            opened = NativeFiles.open(client, utf8(file.path), file.encode());
-        } finally {
-            shared.client.release();
+        Long opened = shared.client.call(client -> NativeFiles.open(client, utf8(file.path), file.encode()));
+        if (opened == null) {
+            return 0;
         }
         if (opened != 0) {
             reportOnce("Hearth's client reads the files of " + uri);
@@ -352,14 +349,14 @@ final class HearthClient {
      *         Hearth's
      */
     long begin(WrittenFile file) throws RequiredException {
-        long client = closed ? 0 : shared.client.acquire();
-        if (client == 0) {
+        if (closed) {
             return 0;
         }
-        long begun;
+        Long begun;
         try {
-            begun = NativeWriter.begin(client, utf8(file.path), file.inode, utf8(file.client.getClientName()),
-                    file.replication, file.blockSize, file.length, utf8(file.encodedLastBlock()));
+            begun = shared.client.call(client -> NativeWriter.begin(client, utf8(file.path), file.inode,
+                    utf8(file.client.getClientName()), file.replication, file.blockSize, file.length,
+                    utf8(file.encodedLastBlock())));
         } catch (IOException | RuntimeException e) {
             LOG.debug("Hearth's client cannot write {}", file.path, e);
             // If the NameNode refuses the file, Hadoop's client finds that too, and reports it.
@@ -370,8 +367,9 @@ final class HearthClient {
                 pause();
             }
             return 0;
-        } finally {
-            shared.client.release();
+        }
+        if (begun == null) {
+            return 0;
         }
         if (begun != 0) {
             reportOnce("Hearth's client writes the files of " + uri);
@@ -418,19 +416,16 @@ final class HearthClient {
      * @return for each its bytes, or null if Hadoop's client is to read it; null if that is to read all
      */
     byte[][] readStarts(String paths, int length) throws IOException {
-        long client = unusable != null || closed || paths.isEmpty() ? 0 : shared.client.acquire();
-        if (client == 0) {
+        if (unusable != null || closed || paths.isEmpty()) {
             return null;
         }
         try {
-            return NativeFiles.readStarts(client, utf8(paths), length);
+            return shared.client.call(client -> NativeFiles.readStarts(client, utf8(paths), length));
         } catch (InterruptedIOException e) {
             throw e;
         } catch (IOException e) {
             LOG.debug("Hearth's client cannot read the starts of files", e);
             return null;
-        } finally {
-            shared.client.release();
         }
     }
 

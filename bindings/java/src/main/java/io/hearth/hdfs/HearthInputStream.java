@@ -463,8 +463,7 @@ final class HearthInputStream extends FSInputStream implements ByteBufferReadabl
     private void readTogether(List<FileRange> ranges, ByteBuffer[] buffers, List<Integer> together, boolean[] done)
             throws IOException {
         NativeReference open = fileAt(0);
-        long address = open == null ? 0 : open.acquire();
-        if (address == 0) {
+        if (open == null) {
             return;
         }
         int size = together.size();
@@ -481,21 +480,21 @@ final class HearthInputStream extends FSInputStream implements ByteBufferReadabl
             offsets[i] = buffer.isDirect() ? -1 - buffer.position() : buffer.arrayOffset() + buffer.position();
         }
         try {
-            byte[] filled = NativeFiles.readRanges(address, positions, lengths, targets, offsets);
-            int count = 0;
-            for (int i = 0; i < size; i++) {
-                if (filled[i] != 0) {
-                    int index = together.get(i);
-                    buffers[index].position(buffers[index].position() + lengths[i]);
-                    done[index] = true;
-                    count += lengths[i];
+            open.run(address -> {
+                byte[] filled = NativeFiles.readRanges(address, positions, lengths, targets, offsets);
+                int count = 0;
+                for (int i = 0; i < size; i++) {
+                    if (filled[i] != 0) {
+                        int index = together.get(i);
+                        buffers[index].position(buffers[index].position() + lengths[i]);
+                        done[index] = true;
+                        count += lengths[i];
+                    }
                 }
-            }
-            count(count, NativeFiles.elsewhere(address));
+                count(count, NativeFiles.elsewhere(address));
+            });
         } catch (IOException e) {
             failed(open, e);
-        } finally {
-            open.release();
         }
     }
 
@@ -527,37 +526,35 @@ final class HearthInputStream extends FSInputStream implements ByteBufferReadabl
     /** Returns the next bytes in the memory of a DataNode; null if they are not there. */
     private ByteBuffer shown(int maxLength, boolean verify) throws IOException {
         NativeReference open = fileAt(position);
-        long address = open == null ? 0 : open.acquire();
-        if (address == 0) {
+        if (open == null) {
             return null;
         }
+        int wanted = (int) Math.min(maxLength, located.length - position);
+        Long view;
         try {
-            int wanted = (int) Math.min(maxLength, located.length - position);
-            long view = NativeFiles.view(address, position, wanted, verify);
-            if (view == 0) {
-                return null;
-            }
-            ByteBuffer buffer;
-            try {
-                buffer = NativeFiles.buffer(view);
-            } catch (RuntimeException | Error e) {
-                NativeFiles.release(view);
-                throw e;
-            }
-            // All buffers that programs make of the one they get keep this one reachable: the memory stays until then,
-            // unless they give it back.
-            NativeReference lending = NativeReference.of(buffer, view, NativeFiles::release);
-            ByteBuffer shown = buffer.asReadOnlyBuffer();
-            lend(shown, lending);
-            read.addZeroCopyBytes(shown.remaining());
-            moved(shown.remaining());
-            return shown;
+            view = open.call(address -> NativeFiles.view(address, position, wanted, verify));
         } catch (IOException e) {
             failed(open, e);
             return null;
-        } finally {
-            open.release();
         }
+        if (view == null || view == 0) {
+            return null;
+        }
+        ByteBuffer buffer;
+        try {
+            buffer = NativeFiles.buffer(view);
+        } catch (RuntimeException | Error e) {
+            NativeFiles.release(view);
+            throw e;
+        }
+        // All buffers that programs make of the one they get keep this one reachable: the memory stays until then,
+        // unless they give it back.
+        NativeReference lending = NativeReference.of(buffer, view, NativeFiles::release);
+        ByteBuffer shown = buffer.asReadOnlyBuffer();
+        lend(shown, lending);
+        read.addZeroCopyBytes(shown.remaining());
+        moved(shown.remaining());
+        return shown;
     }
 
     private void lend(ByteBuffer buffer, Object from) {
@@ -598,13 +595,8 @@ final class HearthInputStream extends FSInputStream implements ByteBufferReadabl
     @Override
     public synchronized void unbuffer() {
         NativeReference open = file;
-        long address = open == null ? 0 : open.acquire();
-        if (address != 0) {
-            try {
-                NativeFiles.unbuffer(address);
-            } finally {
-                open.release();
-            }
+        if (open != null) {
+            open.run(NativeFiles::unbuffer);
         }
         stock.unbuffer();
     }

@@ -54,24 +54,21 @@ final class HearthOutputStream extends DFSOutputStream {
         this.progress = progress;
     }
 
-    private interface Call {
-        void on(long address) throws IOException;
-    }
-
     /** Calls the native writer, and throws what Hadoop's stream would. */
-    private void call(Call call) throws IOException {
-        long address = writer.acquire();
-        if (address == 0) {
-            throw new ClosedChannelException();
-        }
+    private void call(NativeReference.Action<IOException> action) throws IOException {
         try {
-            call.on(address);
+            run(action);
         } catch (RefusedException e) {
             throw e.unwrapped();
         } catch (InterruptedIOException e) {
             throw inPlaceOfInterrupt(e);
-        } finally {
-            writer.release();
+        }
+    }
+
+    /** Calls the native writer, unless it is closed. */
+    private void run(NativeReference.Action<IOException> action) throws IOException {
+        if (!writer.run(action)) {
+            throw new ClosedChannelException();
         }
     }
 
@@ -292,15 +289,8 @@ final class HearthOutputStream extends DFSOutputStream {
         if (writer == null) {
             return stock.getPipeline();
         }
-        long address = writer.acquire();
-        if (address == 0) {
-            return null;
-        }
-        try {
-            return datanodes(new String(NativeWriter.pipeline(address), StandardCharsets.UTF_8));
-        } finally {
-            writer.release();
-        }
+        byte[] lines = writer.call(NativeWriter::pipeline);
+        return lines == null ? null : datanodes(new String(lines, StandardCharsets.UTF_8));
     }
 
     /** Decodes DataNodes as the native library encodes them ({@code writer.rs}). Returns null if there are none. */
@@ -399,9 +389,8 @@ final class HearthOutputStream extends DFSOutputStream {
             stock.close();
             return;
         }
-        long address = writer.acquire();
         try {
-            NativeWriter.complete(address);
+            run(NativeWriter::complete);
         } catch (RefusedException e) {
             recoverLease();
             throw e.remote();
@@ -411,8 +400,6 @@ final class HearthOutputStream extends DFSOutputStream {
         } catch (IOException e) {
             recoverLease();
             throw e;
-        } finally {
-            writer.release();
         }
     }
 
@@ -451,15 +438,7 @@ final class HearthOutputStream extends DFSOutputStream {
     }
 
     private ExtendedBlock lastBlock() {
-        long address = writer.acquire();
-        byte[] last;
-        try {
-            last = address == 0 ? null : NativeWriter.lastBlock(address);
-        } finally {
-            if (address != 0) {
-                writer.release();
-            }
-        }
+        byte[] last = writer.call(NativeWriter::lastBlock);
         // What was there before an append is not written again.
         if (last == null) {
             return file.lastBlock;

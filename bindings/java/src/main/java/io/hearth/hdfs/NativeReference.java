@@ -15,6 +15,16 @@ import java.util.function.LongConsumer;
  * next one is made. That needs no thread.
  */
 final class NativeReference extends PhantomReference<Object> {
+    /** A function of the native library that takes the address of an object. */
+    interface Call<T, E extends Exception> {
+        T on(long address) throws E;
+    }
+
+    /** Like {@link Call}, for functions without a result. */
+    interface Action<E extends Exception> {
+        void on(long address) throws E;
+    }
+
     private static final ReferenceQueue<Object> LOST = new ReferenceQueue<>();
     /** A reference that is unreachable itself is never enqueued. */
     private static final Set<NativeReference> OPEN = ConcurrentHashMap.newKeySet();
@@ -46,7 +56,37 @@ final class NativeReference extends PhantomReference<Object> {
         return reference;
     }
 
-    /** Returns the address for a call, which {@link #release} ends; 0 if the object is closed, and no call may follow. */
+    /** Makes a call, unless the object is closed. Returns the call's result; null if the object is closed. */
+    <T, E extends Exception> T call(Call<T, E> call) throws E {
+        long address = acquire();
+        if (address == 0) {
+            return null;
+        }
+        try {
+            return call.on(address);
+        } finally {
+            release();
+        }
+    }
+
+    /** Makes a call, unless the object is closed. Returns whether it was made. */
+    <E extends Exception> boolean run(Action<E> action) throws E {
+        long address = acquire();
+        if (address == 0) {
+            return false;
+        }
+        try {
+            action.on(address);
+            return true;
+        } finally {
+            release();
+        }
+    }
+
+    /**
+     * Returns the address for a call, which {@link #release} ends; 0 if the object is closed, and no call may follow.
+     * For frequent calls, such as small reads, for each of which {@link #call} would allocate an object.
+     */
     long acquire() {
         for (;;) {
             int now = uses.get();
@@ -59,6 +99,7 @@ final class NativeReference extends PhantomReference<Object> {
         }
     }
 
+    /** Ends a call that {@link #acquire} has begun. */
     void release() {
         if (uses.decrementAndGet() == 0) {
             OPEN.remove(this);
