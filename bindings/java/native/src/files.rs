@@ -17,7 +17,7 @@ use jni_sys::{JNIEnv, jboolean, jbyteArray, jclass, jint, jintArray, jlong, jlon
 use parking_lot::Mutex;
 
 use crate::jvm::{Jvm, Thrown};
-use crate::{configuration, guarded, object, runtime};
+use crate::{NativeCall, configuration, guarded, handed, object, runtime, take_back};
 use target::{Array, Direct, Target};
 
 /// Time after which a thread that waits looks whether it was interrupted, again and again.
@@ -114,26 +114,6 @@ fn wait<T>(jvm: &Jvm, future: impl Future<Output = T>) -> Result<T, Thrown> {
             Err(_) => {}
         }
     }
-}
-
-/// Hands an object to Java. Any thread may use it and close it.
-fn handed<T: Send + Sync>(object: T) -> jlong {
-    Box::into_raw(Box::new(object)) as jlong
-}
-
-/// Takes an object back and drops it, within the runtime.
-///
-/// # Safety
-///
-/// `address` is an address of a `T` that [`handed`] returned and that is not used any more.
-unsafe fn take_back<T>(address: jlong) -> Result<(), Thrown> {
-    // SAFETY: see above.
-    let object = unsafe { Box::from_raw(address as *mut T) };
-    // So that connections and slots of replicas are released at once.
-    let runtime = runtime::runtime()?;
-    let _entered = runtime.enter();
-    drop(object);
-    Ok(())
 }
 
 /// Fills the part of `target` from `done` on from mapped memory, as far as possible. Maps replicas if necessary. Returns
@@ -395,10 +375,8 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_disconnect(
     _class: jclass,
     client: jlong,
 ) {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    // SAFETY: Java disconnects a client once, and uses it no more.
-    guarded(&jvm, (), || unsafe { take_back::<FileSystem>(client) });
+    // SAFETY: the JVM passes its environment of this thread. Java disconnects a client once, and uses it no more.
+    unsafe { take_back::<FileSystem>(env, client) };
 }
 
 /// `long open(long client, byte[] path, byte[] blocks)`
@@ -414,14 +392,11 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_open(
     path: jbyteArray,
     blocks: jbyteArray,
 ) -> jlong {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, 0, || {
-        // SAFETY: Java keeps the client while it calls.
-        let client = unsafe { object::<FileSystem>(client) };
+    // SAFETY: the JVM passes its environment of this thread. Java keeps the client while it calls.
+    unsafe { NativeCall::<FileSystem>::new(env, client) }.run(0, |jvm, client| {
         let (path, located) = (jvm.text(path)?, located::decode(&jvm.bytes(blocks)?)?);
         let Some(first) = located.blocks.first().or(located.last_block.as_ref()) else { return Ok(0) };
-        if !wait(&jvm, client.is_on_hearth(first))? {
+        if !wait(jvm, client.is_on_hearth(first))? {
             return Ok(0);
         }
         let reader = client.open_located(&path, located)?;
@@ -480,12 +455,9 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_read(
     offset: jint,
     length: jint,
 ) -> jlong {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, 0, || {
-        // SAFETY: Java keeps the file while it calls.
-        let file = unsafe { object::<OpenFile>(file) };
-        let read = read_in_order(&jvm, file, position as u64, &mut Array::new(&jvm, into, offset, length)?)?;
+    // SAFETY: the JVM passes its environment of this thread. Java keeps the file while it calls.
+    unsafe { NativeCall::<OpenFile>::new(env, file) }.run(0, |jvm, file| {
+        let read = read_in_order(jvm, file, position as u64, &mut Array::new(jvm, into, offset, length)?)?;
         Ok(file.answer(read))
     })
 }
@@ -505,14 +477,11 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_readDirect(
     offset: jint,
     length: jint,
 ) -> jlong {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, 0, || {
-        // SAFETY: Java keeps the file while it calls.
-        let file = unsafe { object::<OpenFile>(file) };
+    // SAFETY: the JVM passes its environment of this thread. Java keeps the file while it calls.
+    unsafe { NativeCall::<OpenFile>::new(env, file) }.run(0, |jvm, file| {
         // SAFETY: the reference `into` keeps the buffer's memory until this method returns.
         let into = unsafe { jvm.direct_range(into, offset, length)? };
-        let read = read_in_order(&jvm, file, position as u64, &mut Direct(into))?;
+        let read = read_in_order(jvm, file, position as u64, &mut Direct(into))?;
         Ok(file.answer(read))
     })
 }
@@ -532,12 +501,9 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_readAt(
     offset: jint,
     length: jint,
 ) -> jlong {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, 0, || {
-        // SAFETY: Java keeps the file while it calls.
-        let file = unsafe { object::<OpenFile>(file) };
-        let read = read_at(&jvm, file, position as u64, &mut Array::new(&jvm, into, offset, length)?)?;
+    // SAFETY: the JVM passes its environment of this thread. Java keeps the file while it calls.
+    unsafe { NativeCall::<OpenFile>::new(env, file) }.run(0, |jvm, file| {
+        let read = read_at(jvm, file, position as u64, &mut Array::new(jvm, into, offset, length)?)?;
         Ok(file.answer(read))
     })
 }
@@ -557,14 +523,11 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_readAtDirect(
     offset: jint,
     length: jint,
 ) -> jlong {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, 0, || {
-        // SAFETY: Java keeps the file while it calls.
-        let file = unsafe { object::<OpenFile>(file) };
+    // SAFETY: the JVM passes its environment of this thread. Java keeps the file while it calls.
+    unsafe { NativeCall::<OpenFile>::new(env, file) }.run(0, |jvm, file| {
         // SAFETY: the reference `into` keeps the buffer's memory until this method returns.
         let into = unsafe { jvm.direct_range(into, offset, length)? };
-        let read = read_at(&jvm, file, position as u64, &mut Direct(into))?;
+        let read = read_at(jvm, file, position as u64, &mut Direct(into))?;
         Ok(file.answer(read))
     })
 }
@@ -584,11 +547,8 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_readRanges(
     targets: jobjectArray,
     offsets: jintArray,
 ) -> jbyteArray {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, std::ptr::null_mut(), || {
-        // SAFETY: Java keeps the file while it calls.
-        let file = unsafe { object::<OpenFile>(file) };
+    // SAFETY: the JVM passes its environment of this thread. Java keeps the file while it calls.
+    unsafe { NativeCall::<OpenFile>::new(env, file) }.run(std::ptr::null_mut(), |jvm, file| {
         let (positions, lengths, offsets) = (jvm.longs(positions)?, jvm.ints(lengths)?, jvm.ints(offsets)?);
         if positions.len() != lengths.len() || positions.len() != offsets.len() {
             return Err(Thrown::Argument("arrays of different lengths"));
@@ -597,7 +557,7 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_readRanges(
         let places: Vec<_> = places
             .map(|((position, length), offset)| Place { position: *position as u64, length: *length, offset: *offset })
             .collect();
-        jvm.new_bytes(&read_ranges(&jvm, file, &places, targets)?)
+        jvm.new_bytes(&read_ranges(jvm, file, &places, targets)?)
     })
 }
 
@@ -612,10 +572,8 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_elsewhere(
     _class: jclass,
     file: jlong,
 ) -> jint {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    // SAFETY: Java keeps the file while it calls.
-    guarded(&jvm, 0, || Ok(unsafe { object::<OpenFile>(file) }.elsewhere()))
+    // SAFETY: the JVM passes its environment of this thread. Java keeps the file while it calls.
+    unsafe { NativeCall::<OpenFile>::new(env, file) }.run(0, |_, file| Ok(file.elsewhere()))
 }
 
 /// `long view(long file, long position, int length, boolean verify)`
@@ -632,17 +590,14 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_view(
     length: jint,
     verify: jboolean,
 ) -> jlong {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, 0, || {
-        // SAFETY: Java keeps the file while it calls.
-        let file = unsafe { object::<OpenFile>(file) };
+    // SAFETY: the JVM passes its environment of this thread. Java keeps the file while it calls.
+    unsafe { NativeCall::<OpenFile>::new(env, file) }.run(0, |jvm, file| {
         let (position, length) = (position as u64, length.max(0) as usize);
         // Otherwise the bytes would be requested, and dropped.
-        if !wait(&jvm, file.positioned.map_at(position))?? {
+        if !wait(jvm, file.positioned.map_at(position))?? {
             return Ok(0);
         }
-        let Some(view) = wait(&jvm, file.positioned.view_in_place(position, length))?? else { return Ok(0) };
+        let Some(view) = wait(jvm, file.positioned.view_in_place(position, length))?? else { return Ok(0) };
         let is_good = view.is_shown() && !view.is_empty() && (!verify || view.is_anchored() || view.verify().is_ok());
         Ok(if is_good { handed(view) } else { 0 })
     })
@@ -660,11 +615,8 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_buffer(
     _class: jclass,
     view: jlong,
 ) -> jobject {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, std::ptr::null_mut(), || {
-        // SAFETY: Java keeps the view while it calls.
-        let view = unsafe { object::<View>(view) };
+    // SAFETY: the JVM passes its environment of this thread. Java keeps the view while it calls.
+    unsafe { NativeCall::<View>::new(env, view) }.run(std::ptr::null_mut(), |jvm, view| {
         // SAFETY: see above.
         unsafe { jvm.new_direct_buffer(view) }
     })
@@ -677,10 +629,8 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_buffer(
 /// Called by `io.hearth.hdfs` only, once for each address that `view` returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_release(env: *mut JNIEnv, _class: jclass, view: jlong) {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    // SAFETY: Java releases a view once, and uses it no more.
-    guarded(&jvm, (), || unsafe { take_back::<View>(view) });
+    // SAFETY: the JVM passes its environment of this thread. Java releases a view once, and uses it no more.
+    unsafe { take_back::<View>(env, view) };
 }
 
 /// `void unbuffer(long file)`
@@ -690,13 +640,11 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_release(env: *mut 
 /// Called by `io.hearth.hdfs` only, with an address that `open` returned and that is not closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_unbuffer(env: *mut JNIEnv, _class: jclass, file: jlong) {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, (), || {
+    // SAFETY: the JVM passes its environment of this thread. Java keeps the file while it calls.
+    unsafe { NativeCall::<OpenFile>::new(env, file) }.run((), |_, file| {
         let runtime = runtime::runtime()?;
         let _entered = runtime.enter();
-        // SAFETY: Java keeps the file while it calls.
-        let mut in_order = unsafe { object::<OpenFile>(file) }.in_order.lock();
+        let mut in_order = file.in_order.lock();
         in_order.reader.unbuffer();
         in_order.shown = None;
         Ok(())
@@ -710,8 +658,6 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_unbuffer(env: *mut
 /// Called by `io.hearth.hdfs` only, once for each address that `open` returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_close(env: *mut JNIEnv, _class: jclass, file: jlong) {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    // SAFETY: Java closes a file once, and uses it no more.
-    guarded(&jvm, (), || unsafe { take_back::<OpenFile>(file) });
+    // SAFETY: the JVM passes its environment of this thread. Java closes a file once, and uses it no more.
+    unsafe { take_back::<OpenFile>(env, file) };
 }

@@ -62,19 +62,57 @@ fn kept<T: Any + Send + Sync>(object: T) -> jlong {
     address
 }
 
-/// Hands a block to Java. Any thread may use it and close it.
-fn open_block(block: LocalBlock) -> jlong {
-    fn usable_by_any_thread<T: Send + Sync>(_: &T) {}
-    usable_by_any_thread(&block);
-    Box::into_raw(Box::new(block)) as jlong
+/// Hands an object to Java. Any thread may use it and close it.
+fn handed<T: Send + Sync>(object: T) -> jlong {
+    Box::into_raw(Box::new(object)) as jlong
+}
+
+/// Takes an object back and drops it: the body of a native method that closes it.
+///
+/// # Safety
+///
+/// `env` is as for [`Jvm::new`]. `address` is an address of a `T` that [`handed`] returned and that is not used any more.
+unsafe fn take_back<T>(env: *mut JNIEnv, address: jlong) {
+    // SAFETY: see above.
+    let jvm = unsafe { Jvm::new(env) };
+    guarded(&jvm, (), || {
+        // SAFETY: see above.
+        let object = unsafe { Box::from_raw(address as *mut T) };
+        // In the runtime, so that connections and slots of replicas are released at once.
+        let runtime = runtime::runtime()?;
+        let _entered = runtime.enter();
+        drop(object);
+        Ok(())
+    });
 }
 
 /// # Safety
 ///
-/// `address` is an address of a `T` that [`kept`] or [`open_block`] returned, and is not closed while the reference lives.
+/// `address` is an address of a `T` that [`kept`] or [`handed`] returned, and is not closed while the reference lives.
 unsafe fn object<'a, T>(address: jlong) -> &'a T {
     // SAFETY: see above.
     unsafe { &*(address as *const T) }
+}
+
+/// Call of a native method that uses an object which was handed to Java.
+struct NativeCall<'a, T> {
+    jvm: Jvm,
+    object: &'a T,
+}
+
+impl<'a, T> NativeCall<'a, T> {
+    /// # Safety
+    ///
+    /// `env` is as for [`Jvm::new`], and `address` as for [`object`].
+    unsafe fn new(env: *mut JNIEnv, address: jlong) -> Self {
+        // SAFETY: see above.
+        unsafe { Self { jvm: Jvm::new(env), object: object(address) } }
+    }
+
+    /// Runs the body of the method, like [`guarded`]. Apart from [`Self::new`], so that the body is in no unsafe block.
+    fn run<R>(self, otherwise: R, body: impl FnOnce(&Jvm, &'a T) -> Result<R, Thrown>) -> R {
+        guarded(&self.jvm, otherwise, || body(&self.jvm, self.object))
+    }
 }
 
 /// Called by the JVM when it loads the library.
@@ -141,13 +179,9 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_datanodes(
     _class: jclass,
     blocks: jlong,
 ) -> jint {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, 0, || {
-        // SAFETY: these objects are kept while the class exists.
-        let blocks = unsafe { object::<LocalBlocks>(blocks) };
-        Ok(runtime::runtime()?.block_on(blocks.datanodes()) as jint)
-    })
+    // SAFETY: the JVM passes its environment of this thread. These objects are kept while the class exists.
+    unsafe { NativeCall::<LocalBlocks>::new(env, blocks) }
+        .run(0, |_, blocks| Ok(runtime::runtime()?.block_on(blocks.datanodes()) as jint))
 }
 
 /// `long pool(long blocks, byte[] id)`
@@ -162,13 +196,9 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_pool(
     blocks: jlong,
     id: jbyteArray,
 ) -> jlong {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, 0, || {
-        // SAFETY: these objects are kept while the class exists.
-        let blocks = unsafe { object::<LocalBlocks>(blocks) }.clone();
-        Ok(kept(Pool { blocks, id: BlockPoolId::new(jvm.text(id)?) }))
-    })
+    // SAFETY: the JVM passes its environment of this thread. These objects are kept while the class exists.
+    unsafe { NativeCall::<LocalBlocks>::new(env, blocks) }
+        .run(0, |jvm, blocks| Ok(kept(Pool { blocks: blocks.clone(), id: BlockPoolId::new(jvm.text(id)?) })))
 }
 
 /// `long cached(long pool, long id, long stamp, long length)`
@@ -185,13 +215,9 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_cached(
     stamp: jlong,
     length: jlong,
 ) -> jlong {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, 0, || {
-        // SAFETY: these objects are kept while the class exists.
-        let pool = unsafe { object::<Pool>(pool) };
-        Ok(pool.blocks.cached(&pool.block(id, stamp, length)).map_or(0, open_block))
-    })
+    // SAFETY: the JVM passes its environment of this thread. These objects are kept while the class exists.
+    unsafe { NativeCall::<Pool>::new(env, pool) }
+        .run(0, |_, pool| Ok(pool.blocks.cached(&pool.block(id, stamp, length)).map_or(0, handed)))
 }
 
 /// `long open(long pool, long id, long stamp, long length, byte[] identifier, byte[] password, byte[] kind, byte[]
@@ -213,11 +239,8 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_open(
     kind: jbyteArray,
     service: jbyteArray,
 ) -> jlong {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, 0, || {
-        // SAFETY: these objects are kept while the class exists.
-        let pool = unsafe { object::<Pool>(pool) };
+    // SAFETY: the JVM passes its environment of this thread. These objects are kept while the class exists.
+    unsafe { NativeCall::<Pool>::new(env, pool) }.run(0, |jvm, pool| {
         let token = Token {
             identifier: jvm.bytes(identifier)?,
             password: jvm.bytes(password)?,
@@ -225,7 +248,7 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_open(
             service: jvm.text(service)?,
         };
         let opened = runtime::runtime()?.block_on(pool.blocks.open(&pool.block(id, stamp, length), &token));
-        Ok(opened.map_or(0, open_block))
+        Ok(opened.map_or(0, handed))
     })
 }
 
@@ -245,11 +268,8 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_read(
     length: jint,
     verify: jboolean,
 ) {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, (), || {
-        // SAFETY: the caller holds the lock under which it closes the block.
-        let block = unsafe { object::<LocalBlock>(block) };
+    // SAFETY: the JVM passes its environment of this thread. The caller holds the lock under which it closes the block.
+    unsafe { NativeCall::<LocalBlock>::new(env, block) }.run((), |jvm, block| {
         let (offset, length) = jvm.checked_range(into, offset, length)?;
         let mut done = 0;
         while done < length {
@@ -290,11 +310,8 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_readDirect(
     length: jint,
     verify: jboolean,
 ) {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, (), || {
-        // SAFETY: the caller holds the lock under which it closes the block.
-        let block = unsafe { object::<LocalBlock>(block) };
+    // SAFETY: the JVM passes its environment of this thread. The caller holds the lock under which it closes the block.
+    unsafe { NativeCall::<LocalBlock>::new(env, block) }.run((), |jvm, block| {
         // SAFETY: the reference `into` keeps the buffer's memory until this method returns.
         let into = unsafe { jvm.direct_range(into, offset, length)? };
         match block.try_read_at(at as u64, into, verify) {
@@ -312,15 +329,6 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_readDirect(
 /// Called by `io.hearth.hdfs` only, once for each address that `open` or `cached` returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Java_io_hearth_hdfs_Native_close(env: *mut JNIEnv, _class: jclass, block: jlong) {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, (), || {
-        // SAFETY: the address is of a box, and Java closes it once.
-        let block = unsafe { Box::from_raw(block as *mut LocalBlock) };
-        // In the runtime, so that the replica's slot is released at once if this was its last use.
-        let runtime: Arc<tokio::runtime::Runtime> = runtime::runtime()?;
-        let _entered = runtime.enter();
-        drop(block);
-        Ok(())
-    });
+    // SAFETY: the JVM passes its environment of this thread. Java closes a block once, and uses it no more.
+    unsafe { take_back::<LocalBlock>(env, block) };
 }

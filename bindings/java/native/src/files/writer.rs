@@ -8,9 +8,9 @@ use hearth_client::{
 use jni_sys::{JNIEnv, jboolean, jbyteArray, jclass, jint, jlong};
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
-use super::{handed, take_back, wait};
+use super::wait;
 use crate::jvm::{Jvm, Thrown};
-use crate::{CRITICAL_BYTES, guarded, object, runtime};
+use crate::{CRITICAL_BYTES, NativeCall, guarded, handed, runtime, take_back};
 
 /// A file that is open for writing; `None` once it is complete.
 struct OpenWriter(Mutex<Option<Writer>>);
@@ -101,11 +101,8 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeWriter_begin(
     length: jlong,
     last_block: jbyteArray,
 ) -> jlong {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, 0, || {
-        // SAFETY: Java keeps the client while it calls.
-        let client = unsafe { object::<FileSystem>(client) };
+    // SAFETY: the JVM passes its environment of this thread. Java keeps the client while it calls.
+    unsafe { NativeCall::<FileSystem>::new(env, client) }.run(0, |jvm, client| {
         let replication = u16::try_from(replication).map_err(|_| Thrown::Argument("a number of replicas"))?;
         let size = |bytes: jlong| u64::try_from(bytes).map_err(|_| Thrown::Argument("a number of bytes below 0"));
         let last_block = jvm.text(last_block)?;
@@ -137,13 +134,9 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeWriter_write(
     offset: jint,
     length: jint,
 ) {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, (), || {
-        // SAFETY: Java keeps the writer while it calls.
-        let mut writer = unsafe { object::<OpenWriter>(writer) }.writer()?;
-        write(&jvm, &mut writer, from, offset, length)
-    });
+    // SAFETY: the JVM passes its environment of this thread. Java keeps the writer while it calls.
+    unsafe { NativeCall::<OpenWriter>::new(env, writer) }
+        .run((), |jvm, writer| write(jvm, &mut writer.writer()?, from, offset, length));
 }
 
 /// `long flush(long writer, boolean sync, boolean endBlock, boolean updateLength)`
@@ -160,11 +153,8 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeWriter_flush(
     end_block: jboolean,
     update_length: jboolean,
 ) -> jlong {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, 0, || {
-        // SAFETY: Java keeps the writer while it calls.
-        let writer = unsafe { object::<OpenWriter>(writer) };
+    // SAFETY: the JVM passes its environment of this thread. Java keeps the writer while it calls.
+    unsafe { NativeCall::<OpenWriter>::new(env, writer) }.run(0, |_, writer| {
         let options = FlushOptions { sync, end_block, update_length };
         let pending = wait_through(writer.writer()?.begin_flush(options))??;
         Ok(handed(pending))
@@ -203,11 +193,8 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeWriter_pipeline(
     _class: jclass,
     writer: jlong,
 ) -> jbyteArray {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, std::ptr::null_mut(), || {
-        // SAFETY: Java keeps the writer while it calls.
-        let writer = unsafe { object::<OpenWriter>(writer) };
+    // SAFETY: the JVM passes its environment of this thread. Java keeps the writer while it calls.
+    unsafe { NativeCall::<OpenWriter>::new(env, writer) }.run(std::ptr::null_mut(), |jvm, writer| {
         let datanodes = writer.writer()?.pipeline();
         jvm.new_bytes(described(&datanodes).as_bytes())
     })
@@ -224,11 +211,8 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeWriter_lastBlock(
     _class: jclass,
     writer: jlong,
 ) -> jbyteArray {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, std::ptr::null_mut(), || {
-        // SAFETY: Java keeps the writer while it calls.
-        let writer = unsafe { object::<OpenWriter>(writer) };
+    // SAFETY: the JVM passes its environment of this thread. Java keeps the writer while it calls.
+    unsafe { NativeCall::<OpenWriter>::new(env, writer) }.run(std::ptr::null_mut(), |jvm, writer| {
         let Some(last) = writer.writer()?.last_block() else { return Ok(std::ptr::null_mut()) };
         jvm.new_bytes(encoded(&last).as_bytes())
     })
@@ -241,12 +225,9 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeWriter_lastBlock(
 /// Called by `io.hearth.hdfs` only, with an address that `begin` returned and that is not closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeWriter_finish(env: *mut JNIEnv, _class: jclass, writer: jlong) {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, (), || {
-        // SAFETY: Java keeps the writer while it calls.
-        let writer = unsafe { object::<OpenWriter>(writer) };
-        wait(&jvm, writer.writer()?.finish())??;
+    // SAFETY: the JVM passes its environment of this thread. Java keeps the writer while it calls.
+    unsafe { NativeCall::<OpenWriter>::new(env, writer) }.run((), |jvm, writer| {
+        wait(jvm, writer.writer()?.finish())??;
         Ok(())
     });
 }
@@ -262,14 +243,11 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeWriter_complete(
     _class: jclass,
     writer: jlong,
 ) {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, (), || {
-        // SAFETY: Java keeps the writer while it calls.
-        let writer = unsafe { object::<OpenWriter>(writer) };
+    // SAFETY: the JVM passes its environment of this thread. Java keeps the writer while it calls.
+    unsafe { NativeCall::<OpenWriter>::new(env, writer) }.run((), |jvm, writer| {
         let taken = writer.0.lock().take();
         let writer = taken.ok_or(Thrown::Argument("a file that is complete already"))?;
-        wait(&jvm, writer.close())??;
+        wait(jvm, writer.close())??;
         Ok(())
     });
 }
@@ -281,10 +259,8 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeWriter_complete(
 /// Called by `io.hearth.hdfs` only, once for each address that `begin` returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeWriter_close(env: *mut JNIEnv, _class: jclass, writer: jlong) {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    // SAFETY: Java closes a writer once, and uses it no more.
-    guarded(&jvm, (), || unsafe { take_back::<OpenWriter>(writer) });
+    // SAFETY: the JVM passes its environment of this thread. Java closes a writer once, and uses it no more.
+    unsafe { take_back::<OpenWriter>(env, writer) };
 }
 
 #[cfg(test)]
