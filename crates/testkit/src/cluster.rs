@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::java_path::ACCESSOR_KEY;
+use crate::java_path::{ACCESSOR_KEY, FILES};
 use crate::{
     Apache, JavaPath, Process, Scratch, Settings, free_port, hearth_program, in_virtual_machine, jmx_bean, wait_until,
 };
@@ -180,12 +180,9 @@ impl ClusterSpec {
         self
     }
 
-    /// Settings with which JVMs that have Hearth's jar read whole files by Hearth's client.
-    pub const HEARTH_FILE_SYSTEM: [(&'static str, &'static str); 3] = [
-        ("dfs.client.replica.accessor.builder.classes", ""),
-        ("fs.hdfs.impl", "io.hearth.hdfs.HearthFileSystem"),
-        ("fs.AbstractFileSystem.hdfs.impl", "io.hearth.hdfs.HearthHdfs"),
-    ];
+    /// Settings with which JVMs that have Hearth's jar read whole files by Hearth's client. Those of [`JavaPath::Blocks`],
+    /// which they may have, are without effect then.
+    pub const HEARTH_FILE_SYSTEM: [(&'static str, &'static str); 3] = [(ACCESSOR_KEY, ""), FILES[0], FILES[1]];
 
     /// Like [`ClusterSpec::hearth_jar`], but JVMs read whole files by Hearth's client.
     pub fn hearth_file_system(self) -> Self {

@@ -20,6 +20,12 @@ pub(crate) const ACCESSOR_KEY: &str = "dfs.client.replica.accessor.builder.class
 
 const FILE_SYSTEM_KEY: &str = "fs.hdfs.impl";
 
+/// Settings of [`JavaPath::Files`].
+pub(crate) const FILES: [(&str, &str); 2] = [
+    (FILE_SYSTEM_KEY, "io.hearth.hdfs.HearthFileSystem"),
+    ("fs.AbstractFileSystem.hdfs.impl", "io.hearth.hdfs.HearthHdfs"),
+];
+
 impl JavaPath {
     /// Returns a word for names of clusters and directories.
     pub fn name(self) -> &'static str {
@@ -35,10 +41,7 @@ impl JavaPath {
         match self {
             Self::Stock => &[],
             Self::Blocks => &[(ACCESSOR_KEY, "io.hearth.hdfs.LocalReplicaAccessorBuilder")],
-            Self::Files => &[
-                (FILE_SYSTEM_KEY, "io.hearth.hdfs.HearthFileSystem"),
-                ("fs.AbstractFileSystem.hdfs.impl", "io.hearth.hdfs.HearthHdfs"),
-            ],
+            Self::Files => &FILES,
         }
     }
 
