@@ -135,8 +135,10 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeWriter_write(
     length: jint,
 ) {
     // SAFETY: the JVM passes its environment of this thread. Java keeps the writer while it calls.
-    unsafe { NativeCall::<OpenWriter>::new(env, writer) }
-        .run((), |jvm, writer| write(jvm, &mut writer.writer()?, from, offset, length));
+    unsafe { NativeCall::<OpenWriter>::new(env, writer) }.run((), |jvm, writer| {
+        let mut writer = writer.writer()?;
+        write(jvm, &mut writer, from, offset, length)
+    });
 }
 
 /// `long flush(long writer, boolean sync, boolean endBlock, boolean updateLength)`
