@@ -3,11 +3,8 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::Poll;
 use std::time::Duration;
 
 use hearth_client::process::{self, PerProcess};
@@ -58,23 +55,13 @@ impl Waiter {
         if self.check(is_main_thread).is_none() {
             return Ok(runtime.block_on(future));
         }
-        let mut future = pin!(future);
-        // Bytes in memory are there at once. A timer would take longer than their copy.
-        let first = runtime.block_on(poll_fn(|context| Poll::Ready(future.as_mut().poll(context))));
-        if let Poll::Ready(value) = first {
-            return Ok(value);
-        }
-        loop {
-            // The check runs outside of the runtime, so that it can make calls of its own.
-            let waited = runtime.block_on(async { tokio::time::timeout(INTERRUPT_CHECK, future.as_mut()).await });
-            if let Ok(value) = waited {
-                return Ok(value);
-            }
+        process::block_on_checked(runtime, future, INTERRUPT_CHECK, || {
             // The program may have removed it in the meantime, before it becomes unusable.
             if self.check(is_main_thread).is_some_and(is_interrupted) {
                 return Err(Failure::new(libc::EINTR, "java.io.InterruptedIOException", "the call was interrupted"));
             }
-        }
+            Ok(())
+        })
     }
 
     /// Returns the check, if this call asks it.

@@ -6,9 +6,14 @@
 //! instance that both processes share. Two types hold this rule. [`PerProcess`] gives the child a value of its own and
 //! leaks the parent's. [`OfProcess`] keeps a value for the process that made it, and leaks it in a child.
 
-use std::sync::OnceLock;
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::Instant;
 
 pub use crate::retry_notices::on_retry;
 use crate::{Error, ErrorKind};
@@ -34,6 +39,53 @@ pub fn runtime() -> Result<&'static Runtime, Error> {
 pub fn drop_inside<T>(value: T) {
     let _runtime = RUNTIME.get().map(Runtime::enter);
     drop(value);
+}
+
+/// Runs `future` to its end on this thread, within `runtime`. While it waits, calls `check` once in each `interval`, outside of
+/// the runtime, so that the check can make calls of its own. An error of the check ends the wait.
+///
+/// The runtime needs no timer for that: a timer that ends before all others wakes one of its threads.
+pub fn block_on_checked<T, E>(
+    runtime: &Runtime,
+    future: impl Future<Output = T>,
+    interval: Duration,
+    mut check: impl FnMut() -> Result<(), E>,
+) -> Result<T, E> {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut checked = None;
+    loop {
+        let polled = {
+            let _entered = runtime.enter();
+            future.as_mut().poll(&mut context)
+        };
+        if let Poll::Ready(value) = polled {
+            return Ok(value);
+        }
+        let now = Instant::now();
+        let left = interval.saturating_sub(now - *checked.get_or_insert(now));
+        if left.is_zero() {
+            check()?;
+            checked = Some(Instant::now());
+            // The check may have taken a wake-up of the future.
+            continue;
+        }
+        std::thread::park_timeout(left);
+    }
+}
+
+/// Wakes a thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
 }
 
 /// A value of the process that made it, for handles of languages that cannot know about forks. In a child it is neither
@@ -168,6 +220,30 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
+
+    #[test]
+    fn check_runs_outside_while_a_future_waits() {
+        let runtime = runtime().unwrap();
+        let interval = Duration::from_millis(1);
+        let mut checks = 0;
+        let (answer, answered) = tokio::sync::oneshot::channel();
+        let mut answer = Some(answer);
+        let waited = block_on_checked(runtime, answered, interval, || {
+            checks += 1;
+            // A call of its own, which takes the wake-up of the one that waits.
+            runtime.block_on(async { tokio::time::sleep(interval).await });
+            if checks == 3 {
+                answer.take().unwrap().send(7).unwrap();
+                std::thread::park();
+            }
+            Ok::<_, Infallible>(())
+        });
+        assert_eq!((waited.unwrap().unwrap(), checks), (7, 3));
+        let never = std::future::pending::<()>();
+        assert_eq!(block_on_checked(runtime, never, interval, || Err("interrupted")), Err("interrupted"));
+        let ready = std::future::ready(1);
+        assert_eq!(block_on_checked(runtime, ready, Duration::ZERO, || Err("not asked")), Ok(1));
+    }
 
     #[test]
     fn each_process_has_its_own_value_and_leaks_the_parents() {

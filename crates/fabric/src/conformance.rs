@@ -213,7 +213,7 @@ async fn message_arrives_after_preceding_writes(transport: &dyn Transport, ip: I
     checker.await.unwrap();
 }
 
-/// A write that has completed takes nothing more from its local memory, although its data may still be on its way. Both
+/// A write that has completed does not read its local memory again, although its data may still be in transit. Both
 /// ends write at once, and put other bytes into the memory of each write as soon as it has completed.
 async fn memory_of_a_completed_write_is_free(transport: &dyn Transport, ip: IpAddr) {
     const BYTES: u64 = 128 << 10;

@@ -9,10 +9,9 @@ mod target;
 mod writer;
 
 use std::borrow::Cow;
-use std::pin::pin;
 use std::time::Duration;
 
-use hearth_client::{ByteRange, DataPath, Error, FileSystem, PositionedReader, Reader, View};
+use hearth_client::{ByteRange, DataPath, Error, FileSystem, PositionedReader, Reader, View, process};
 use jni_sys::{JNIEnv, jboolean, jbyteArray, jclass, jint, jintArray, jlong, jlongArray, jobject, jobjectArray};
 use parking_lot::Mutex;
 
@@ -104,16 +103,9 @@ struct Read {
 /// Errors: `Interrupted`.
 fn wait<T>(jvm: &Jvm, future: impl Future<Output = T>) -> Result<T, Thrown> {
     let runtime = runtime::runtime()?;
-    let mut future = pin!(future);
-    loop {
-        // The JVM is asked outside of the runtime.
-        let waited = runtime.block_on(async { tokio::time::timeout(INTERRUPT_CHECK, future.as_mut()).await });
-        match waited {
-            Ok(value) => return Ok(value),
-            Err(_) if jvm.is_interrupted() => return Err(Thrown::Interrupted),
-            Err(_) => {}
-        }
-    }
+    process::block_on_checked(&runtime, future, INTERRUPT_CHECK, || {
+        if jvm.is_interrupted() { Err(Thrown::Interrupted) } else { Ok(()) }
+    })
 }
 
 /// Fills the part of `target` from `done` on from mapped memory, as far as possible. Maps replicas if necessary. Returns

@@ -324,7 +324,7 @@ impl RpcClient {
     }
 }
 
-/// One connection. Callers send their calls themselves, as far as the socket takes them. A task sends the rest, reads the
+/// One connection. Callers send their calls themselves, as far as the socket accepts them. A task sends the rest, reads the
 /// responses, in any order, and sends pings.
 struct ClientConnection {
     client: ClientId,
@@ -388,7 +388,7 @@ enum ConnectionError {
 }
 
 impl State {
-    /// Writes as much as the socket takes.
+    /// Writes until the socket is full.
     fn flush(&mut self) -> std::io::Result<usize> {
         let Some(stream) = &self.stream else { return Ok(0) };
         if self.output.is_empty() {
@@ -475,7 +475,7 @@ impl ClientConnection {
         self.state.lock().end.is_some()
     }
 
-    /// Sends a call, or as much of it as the socket takes now. It waits for its response from then on.
+    /// Sends a call, or as much of it as the socket accepts now. The call waits for its response from then on.
     ///
     /// Errors: the connection has ended, and nothing was sent.
     fn start(&self, call_id: i32, frame: Bytes, call: PendingCall) -> Result<(), ConnectionError> {
@@ -564,7 +564,7 @@ impl ClientConnection {
             return Ok(false);
         }
         if state.next_look(&self.options) > now {
-            // Calls came meanwhile.
+            // Calls have arrived since.
             return Ok(false);
         }
         if state.waiting.is_empty() {
