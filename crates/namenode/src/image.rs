@@ -22,6 +22,7 @@ mod name_directory;
 mod output;
 mod past;
 mod schedule;
+mod spans;
 mod strings;
 #[cfg(test)]
 pub(crate) mod tests;

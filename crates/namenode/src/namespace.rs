@@ -36,7 +36,7 @@ mod summary;
 #[cfg(test)]
 pub(crate) mod tests;
 #[cfg(test)]
-mod visited_inodes;
+pub(crate) mod visited_inodes;
 mod writers;
 mod xattrs;
 

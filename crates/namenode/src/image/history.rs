@@ -20,9 +20,9 @@ use hearth_wire::proto::hdfs::fsimage::{
     InodeTypeProto, SnapshotProto,
 };
 
-use super::import::DEPTH_MAX;
 use super::messages::{Messages, being_truncated, block};
 use super::past::cut;
+use super::spans::{Placed, Spans};
 use super::{ImageError, NO_SNAPSHOT};
 use crate::changes::SnapshotRow;
 use crate::namespace::stored::{RecordDecoder, SNAPSHOT_BLOCKS, SnapshotBlocks, decode_blocks};
@@ -83,8 +83,8 @@ pub(super) struct Histories<'a> {
     decoder: RecordDecoder,
     /// Existing snapshots by number.
     snapshots: BTreeMap<u32, SnapshotRow>,
-    /// Directories that have snapshots.
-    roots: HashSet<u64>,
+    /// Snapshots that have a directory.
+    spans: Spans,
     /// Former states by inode id, oldest first.
     states: BTreeMap<u64, Vec<FormerState>>,
     /// Blocks that only snapshots have, by inode id.
@@ -108,12 +108,13 @@ impl<'a> Histories<'a> {
         rows: &'a InodeRows,
         snapshots: Vec<(u32, SnapshotRow)>,
     ) -> Result<Self, ImageError> {
+        let snapshots: BTreeMap<u32, SnapshotRow> = snapshots.into_iter().collect();
         let mut histories = Self {
             rows,
             view,
             decoder: RecordDecoder::default(),
-            roots: snapshots.iter().map(|(_, row)| row.root).collect(),
-            snapshots: snapshots.into_iter().collect(),
+            spans: Spans::new(&snapshots),
+            snapshots,
             states: BTreeMap::new(),
             blocks: HashMap::new(),
             present: HashMap::new(),
@@ -168,32 +169,32 @@ impl<'a> Histories<'a> {
 
     /// Returns the newest existing snapshot, numbered `from < number <= until`, that has an inode.
     fn newest_with(&mut self, id: u64, from: u32, until: u32) -> Result<Option<u32>, ImageError> {
-        if from >= until {
-            return Ok(None);
-        }
-        let snapshots: Vec<u32> = self.snapshots.range(from + 1..=until).map(|(number, _)| *number).rev().collect();
-        for snapshot in snapshots {
-            if self.is_in(snapshot, id)? {
-                return Ok(Some(snapshot));
+        let mut spans = std::mem::take(&mut self.spans);
+        let own = spans.own(id);
+        let own = own[..own.partition_point(|number| *number <= until)].last().copied();
+        let mut newest = own.filter(|number| *number > from);
+        for place in self.places_of(id)? {
+            let place = Placed { from: place.from.max(from), until: place.until.min(until), ..place };
+            if place.from < place.until {
+                spans.find(place.parent, |id| self.places_of(id))?;
+                newest = newest.max(spans.numbers(place).map(|(_, last)| last).max());
             }
         }
-        Ok(None)
+        self.spans = spans;
+        Ok(newest)
     }
 
-    fn is_in(&mut self, snapshot: u32, id: u64) -> Result<bool, ImageError> {
-        let Some(top) = self.snapshots.get(&snapshot).map(|row| row.root) else { return Ok(false) };
-        let mut at = id;
-        for _ in 0..DEPTH_MAX {
-            let Some(place) = self.place_in(snapshot, at)? else { return Ok(false) };
-            if at == top {
-                return Ok(true);
-            }
-            if at == InodeId::ROOT.0 {
-                return Ok(false);
-            }
-            at = place.parent;
+    /// Returns where an inode is, and where it was in its former states.
+    fn places_of(&mut self, id: u64) -> Result<Vec<Placed>, ImageError> {
+        if id == InodeId::ROOT.0 {
+            return Ok(Vec::new());
         }
-        Err(ImageError::Inexpressible { what: format!("inode {id} of snapshot {snapshot} does not lead to the root") })
+        let present = self.present(id)?;
+        let present =
+            present.map(|Present { place, since }| Placed { from: since, until: PRESENT, parent: place.parent });
+        let former = self.states.get(&id).into_iter().flatten();
+        let former = former.map(|state| Placed { from: state.from, until: state.until, parent: state.parent });
+        Ok(present.into_iter().chain(former).collect())
     }
 
     /// Returns the place of an inode at the time of a snapshot. `None` if it did not exist then.
@@ -286,7 +287,7 @@ impl<'a> Histories<'a> {
 
     /// Returns whether the image must have a list of differences for a directory.
     pub fn has_diffs(&self, directory: u64) -> bool {
-        self.states.contains_key(&directory) || self.roots.contains(&directory)
+        self.states.contains_key(&directory) || !self.spans.own(directory).is_empty()
     }
 
     /// Returns the number of existing snapshots.
@@ -377,8 +378,7 @@ impl<'a> Histories<'a> {
         messages: &mut Messages,
     ) -> Result<Vec<DirectoryDiff>, ImageError> {
         let is_gone = self.present(directory)?.is_none();
-        let own = self.snapshots.iter().filter(|(_, row)| row.root == directory).map(|(number, _)| *number);
-        let mut points: BTreeSet<u32> = own.collect();
+        let mut points: BTreeSet<u32> = self.spans.own(directory).iter().copied().collect();
         let states = self.states.get(&directory).map_or(&[][..], Vec::as_slice);
         points.extend(states.iter().map(|state| state.newest));
         let Some(oldest) = points.first().copied() else { return Ok(Vec::new()) };
@@ -400,6 +400,7 @@ impl<'a> Histories<'a> {
             true => listed.contains(&(entry.id, entry.name.clone())),
             false => entry.is_in(PRESENT),
         };
+        let moved: Vec<bool> = entries.iter().map(|entry| self.is_moved(entry.id)).collect();
         let mut diffs = Vec::new();
         let mut later: Vec<bool> = entries.iter().map(is_present).collect();
         let (mut later_copy, mut later_name) = self.directory_in(PRESENT, directory, messages)?;
@@ -418,14 +419,15 @@ impl<'a> Histories<'a> {
                 ..DirectoryDiffProto::default()
             };
             let mut created = Vec::new();
-            for ((entry, is_here), is_later) in entries.iter().zip(&here).zip(&later) {
+            for (((entry, is_here), is_later), is_moved) in entries.iter().zip(&here).zip(&later).zip(&moved) {
                 // As in Apache's NameNode, a child that has left and come back is another entry than before.
-                let was_away = *is_here && *is_later && self.was_away(entry, directory, snapshot, later_number);
+                let was_away =
+                    *is_moved && *is_here && *is_later && self.was_away(entry, directory, snapshot, later_number);
                 if *is_later && (!is_here || was_away) {
                     created.push(entry.name.clone());
                 }
                 match (is_here, !is_later || was_away) {
-                    (true, true) if self.is_moved(entry.id) => {
+                    (true, true) if *is_moved => {
                         let name = Some(Bytes::copy_from_slice(&entry.name));
                         let place = self.refer(InodeReferenceProto {
                             referred_id: Some(entry.id),
@@ -452,10 +454,9 @@ impl<'a> Histories<'a> {
     /// Returns whether an entry was at another place in a snapshot between two numbers.
     fn was_away(&self, entry: &Entry, directory: u64, from: u32, until: u32) -> bool {
         let states = self.states.get(&entry.id).map_or(&[][..], Vec::as_slice);
-        states.iter().any(|state| {
-            let is_between = from < state.newest && state.newest < until;
-            is_between && (state.parent != directory || *state.inode.name != *entry.name)
-        })
+        let after = &states[states.partition_point(|state| state.newest <= from)..];
+        let mut between = after.iter().take_while(|state| state.newest < until);
+        between.any(|state| state.parent != directory || *state.inode.name != *entry.name)
     }
 
     /// Adds an entry of INODE_REFERENCE. Returns its place.
@@ -481,7 +482,7 @@ impl<'a> Histories<'a> {
     /// Returns the directories with former states or snapshots, in the order of ids.
     pub fn directories(&self) -> Vec<u64> {
         let changed = self.states.iter().filter(|(_, states)| states.iter().any(|state| state.inode.is_directory()));
-        let all: BTreeSet<u64> = changed.map(|(id, _)| *id).chain(self.roots.iter().copied()).collect();
+        let all: BTreeSet<u64> = changed.map(|(id, _)| *id).chain(self.spans.roots()).collect();
         all.into_iter().collect()
     }
 

@@ -6,7 +6,7 @@
 //!
 //! Snapshots of all directories are numbered together. The lists of a directory are valid only for snapshots that have the
 //! directory, so the places of a moved inode may overlap. In each snapshot the valid place is the one whose parent is in
-//! the snapshot, too.
+//! the snapshot, too (`spans.rs`).
 //!
 //! Numbers of snapshots are the store's: one more than in the image. 0 is before all snapshots.
 
@@ -21,6 +21,7 @@ use hearth_wire::proto::hdfs::fsimage::{
 use super::ImageError;
 use super::import::{Converter, Places};
 use super::input::Input;
+use super::spans::{Placed, Spans};
 use crate::changes::SnapshotRow;
 use crate::namespace::InodeId;
 use crate::namespace::stored::InodeParts;
@@ -51,6 +52,19 @@ impl Place<'_> {
     fn holds_for(&self, snapshot: u32) -> bool {
         self.from < snapshot && snapshot <= self.until
     }
+
+    fn placed(&self) -> Placed {
+        Placed { from: self.from, until: self.until, parent: self.parent }
+    }
+}
+
+/// Snapshots in which an inode is at one place: the numbers of the first and the last one.
+#[derive(Clone, Copy)]
+struct Stay {
+    first: u32,
+    last: u32,
+    /// Index of the place among those of the inode.
+    place: usize,
 }
 
 /// A former state of a directory, by the newest snapshot that has it.
@@ -90,6 +104,8 @@ pub(super) struct Past {
     children: HashMap<(u64, Vec<u8>), u64>,
     /// Places of the inodes in any list.
     ranges: HashMap<u64, Vec<Range>>,
+    /// Snapshots that have a directory.
+    spans: Spans,
 }
 
 impl Past {
@@ -125,6 +141,7 @@ impl Past {
             }
             roots.insert(number, directory);
         }
+        past.spans = Spans::new(&past.snapshots);
         let mut section = input.section("SNAPSHOT_DIFF");
         while let Some(entry) = section.next::<DiffEntryProto>()? {
             let id = entry.inode_id.unwrap_or(0);
@@ -248,21 +265,31 @@ impl Past {
         ranges.iter().map(listed).chain(present)
     }
 
-    /// Returns whether a snapshot has an inode: whether a way upwards leads to the snapshot's directory.
-    fn is_in(&self, snapshot: u32, id: u64, places: &Places) -> bool {
-        let Some(top) = self.snapshots.get(&snapshot).map(|row| row.root) else { return false };
-        // A damaged image may have cycles.
-        let (mut waiting, mut seen) = (vec![id], HashSet::new());
-        while let Some(at) = waiting.pop() {
-            if at == top {
-                return true;
-            }
-            if seen.insert(at) {
-                let then = self.places_of(at, places).filter(|place| place.holds_for(snapshot));
-                waiting.extend(then.map(|place| place.parent));
-            }
+    /// Finds the snapshots that have the directories in which an inode is or was.
+    fn find_spans(&mut self, parents: &[u64], places: &Places) -> Result<(), ImageError> {
+        let mut spans = std::mem::take(&mut self.spans);
+        let of = |id: u64| -> Result<Vec<Placed>, ImageError> {
+            Ok(self.places_of(id, places).map(|place| place.placed()).collect())
+        };
+        let outcome = parents.iter().try_for_each(|parent| spans.find(*parent, of));
+        self.spans = spans;
+        outcome
+    }
+
+    /// Returns whether a snapshot has a directory. [`Self::find_spans`] must have found the directory's snapshots.
+    fn is_in(&self, snapshot: u32, directory: u64) -> bool {
+        self.snapshots.get(&snapshot).is_some_and(|row| self.spans.has(snapshot, row.root, directory))
+    }
+
+    /// Returns where an inode is in the snapshots up to `until`, ordered by the first snapshot.
+    fn stays(&self, all: &[Place<'_>], until: u32) -> Vec<Stay> {
+        let mut stays = Vec::new();
+        for (index, place) in all.iter().enumerate() {
+            let numbers = self.spans.numbers(Placed { until: place.until.min(until), ..place.placed() });
+            stays.extend(numbers.map(|(first, last)| Stay { first, last, place: index }));
         }
-        false
+        stays.sort_unstable_by_key(|stay| (stay.first, stay.last));
+        stays
     }
 
     /// Returns the newest snapshot that an inode which exists only in snapshots may have. 0: none.
@@ -288,51 +315,77 @@ impl Past {
         of_directory.chain(of_file).collect()
     }
 
-    /// Returns the numbers at which the state of an inode may end: its content or its place.
-    fn ends(&self, id: u64, is_live: bool, all: &[Place<'_>], places: &Places) -> BTreeSet<u32> {
+    /// Returns the numbers at which the state of an inode may end: its content or its place. If the inode has moved, or
+    /// exists only in snapshots, [`Self::find_spans`] must have found the snapshots of its parents.
+    fn ends(&self, id: u64, is_live: bool, has_moved: bool, all: &[Place<'_>], places: &Places) -> BTreeSet<u32> {
         let mut ends = self.content_ends(id);
         ends.extend(all.iter().flat_map(|place| [place.from, place.until]));
         ends.remove(&0);
         ends.remove(&PRESENT);
+        if is_live && !has_moved {
+            return ends;
+        }
+        // The present state begins after the last end.
+        let last = if is_live { ends.last().copied().unwrap_or(0) } else { self.last(id, places) };
+        let stays = self.stays(all, last);
         if !is_live {
-            let possible = self.snapshots.range(..=self.last(id, places)).rev();
-            let last = possible.map(|(number, _)| *number).find(|number| self.is_in(*number, id, places));
-            let Some(last) = last else { return BTreeSet::new() };
+            let Some(last) = stays.iter().map(|stay| stay.last).max() else { return BTreeSet::new() };
             ends.insert(last);
             ends.retain(|end| *end <= last);
         }
-        if has_moved(all) {
-            let last = ends.last().copied().unwrap_or(0);
-            ends.extend(self.snapshots.range(..=last).map(|(number, _)| *number));
+        if has_moved {
+            let number = |(number, _): (&u32, &SnapshotRow)| *number;
+            let mut longest: Option<Stay> = None;
+            for stay in stays {
+                ends.insert(stay.last);
+                ends.extend(self.snapshots.range(..stay.first).next_back().map(number));
+                if let Some(other) = longest
+                    && other.place != stay.place
+                    && stay.first <= other.last
+                {
+                    // In two places by turns, which no valid image has.
+                    ends.extend(self.snapshots.range(stay.first..=other.last.min(stay.last)).map(number));
+                }
+                longest = longest.filter(|other| other.last > stay.last).or(Some(stay));
+            }
         }
         ends
     }
 
     /// Returns the versions of an inode, oldest first, and the number after which its present state holds.
     pub fn versions(
-        &self,
+        &mut self,
         inode: &InodeProto,
         is_live: bool,
         places: &Places,
         converter: &mut Converter<'_>,
     ) -> Result<(Vec<Version>, u32), ImageError> {
-        let all: Vec<Place<'_>> = match inode.id == InodeId::ROOT.0 {
+        let is_root = inode.id == InodeId::ROOT.0;
+        let parents: Vec<u64> = match is_root {
+            true => vec![inode.id],
+            false => self.places_of(inode.id, places).map(|place| place.parent).collect(),
+        };
+        // Only places in several directories may overlap.
+        let has_moved = parents.windows(2).any(|pair| pair[0] != pair[1]);
+        if has_moved || !is_live {
+            self.find_spans(&parents, places)?;
+        }
+        let all: Vec<Place<'_>> = match is_root {
             true => vec![Place { from: 0, until: PRESENT, parent: inode.id, name: None }],
             false => self.places_of(inode.id, places).collect(),
         };
-        let has_moved = has_moved(&all);
         let own_name = inode.name.as_deref().unwrap_or_default();
         let contents = self.content_ends(inode.id);
         let mut versions: Vec<Version> = Vec::new();
         // The newest version may also hold for the snapshots up to `from` if it `reaches` there. Its content ends at
         // `content`.
         let (mut from, mut reaches, mut content) = (0, false, None);
-        for until in self.ends(inode.id, is_live, &all, places) {
+        for until in self.ends(inode.id, is_live, has_moved, &all, places) {
             let is_at = |place: &Place<'_>, version: &Version| {
                 place.parent == version.parent && place.name.unwrap_or(own_name) == version.parts.name.as_slice()
             };
             let mut then = all.iter().filter(|place| place.holds_for(until));
-            if let Some(place) = then.clone().find(|place| !has_moved || self.is_in(until, place.parent, places)) {
+            if let Some(place) = then.clone().find(|place| !has_moved || self.is_in(until, place.parent)) {
                 let content_then = contents.range(until..).next().copied();
                 if let Some(last) = versions.last_mut().filter(|last| reaches && is_at(place, last))
                     && content_then == content
@@ -404,11 +457,6 @@ impl Past {
         parts.is_snapshottable = false;
         Ok(parts)
     }
-}
-
-/// Returns whether places are in several directories. Only then may they overlap.
-fn has_moved(places: &[Place<'_>]) -> bool {
-    places.windows(2).any(|pair| pair[0].parent != pair[1].parent)
 }
 
 /// Returns the first blocks, up to `size` bytes in all.

@@ -559,6 +559,47 @@ fn an_image_has_policies_of_removed_files() {
     }
 }
 
+/// Checks that neither writing nor importing an image visits every snapshot for each moved inode, which would take
+/// minutes.
+#[test]
+fn image_of_moved_inodes_skips_snapshots() {
+    const MOVED: u32 = 200;
+    let mut namespace = Namespace::format(limits(), "root", "supergroup", 1);
+    for path in ["/s", "/t"] {
+        namespace.mkdirs(&caller(), path, FsPermission(0o755), true, 1).unwrap();
+        namespace.allow_snapshots(&caller(), path).unwrap();
+    }
+    for name in 0..MOVED {
+        namespace.mkdirs(&caller(), &format!("/s/{name}/a"), FsPermission(0o755), true, 1).unwrap();
+    }
+    let snapshots = |namespace: &mut Namespace, names: std::ops::Range<u32>| {
+        for (name, path) in names.flat_map(|name| [(name, "/s"), (name, "/t")]) {
+            namespace.create_snapshot(&caller(), path, &name.to_string(), 1).unwrap();
+        }
+    };
+    snapshots(&mut namespace, 0..250);
+    for name in 0..MOVED {
+        namespace.rename(&caller(), &format!("/s/{name}"), &format!("/t/{name}"), false, false, 2).unwrap();
+    }
+    snapshots(&mut namespace, 250..500);
+    for name in 0..MOVED {
+        // A change below the moved directory, and the removal of half of them.
+        namespace.set_permission(&caller(), &format!("/t/{name}/a"), FsPermission(0o700)).unwrap();
+        if name % 2 == 0 {
+            namespace.delete(&caller(), &format!("/t/{name}"), true, 3).unwrap();
+        }
+    }
+    let mut stored = Stored::default();
+    stored.take(namespace.take_changes());
+    let before = visited_inodes::counted();
+    let imported = crate::image::tests::round_trip(&stored.changes(), limits());
+    let visited = visited_inodes::counted() - before;
+    assert!(visited < 20_000, "{visited} visited");
+    for path in ["/", "/s/.snapshot/0", "/s/.snapshot/249", "/s/.snapshot/250", "/t/.snapshot/0", "/t/.snapshot/499"] {
+        assert_eq!(contents(&imported, path), contents(&namespace, path), "{path}");
+    }
+}
+
 proptest! {
     // Each case makes two stores on disk.
     #![proptest_config(ProptestConfig::with_cases(48))]
