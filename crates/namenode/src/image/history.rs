@@ -403,11 +403,13 @@ impl<'a> Histories<'a> {
         let moved: Vec<bool> = entries.iter().map(|entry| self.is_moved(entry.id)).collect();
         let mut diffs = Vec::new();
         let mut later: Vec<bool> = entries.iter().map(is_present).collect();
-        let (mut later_copy, mut later_name) = self.directory_in(PRESENT, directory, messages)?;
+        let (mut later_copy, _) = self.directory_in(PRESENT, directory, messages)?;
+        let mut later_place = self.last_place(directory)?;
         let mut later_number = PRESENT;
         for snapshot in points.into_iter().rev() {
             let here: Vec<bool> = entries.iter().map(|entry| entry.is_in(snapshot)).collect();
             let (copy, name) = self.directory_in(snapshot, directory, messages)?;
+            let place = self.place_in(snapshot, directory)?;
             let is_root = self.snapshots.get(&snapshot).is_some_and(|row| row.root == directory);
             let size = always + here.iter().filter(|is_here| **is_here).count() as u32;
             let mut diff = DirectoryDiffProto {
@@ -443,10 +445,11 @@ impl<'a> Histories<'a> {
             }
             diff.created_list_size = Some(created.len() as u32);
             let has_lists = !(created.is_empty() && diff.deleted_inode.is_empty() && diff.deleted_inode_ref.is_empty());
-            if is_root || has_lists || copy != later_copy || name != later_name {
+            // Apache's NameNode refuses to remove a moved directory that has no difference from before the move.
+            if is_root || has_lists || copy != later_copy || place != later_place {
                 diffs.push((diff, created));
             }
-            (later, later_copy, later_name, later_number) = (here, copy, name, snapshot);
+            (later, later_copy, later_place, later_number) = (here, copy, place, snapshot);
         }
         Ok(diffs)
     }
@@ -512,6 +515,7 @@ impl<'a> Histories<'a> {
     /// Returns the differences of a file, newest first.
     pub fn file_diffs(&mut self, id: u64, messages: &mut Messages) -> Result<Vec<FileDiffProto>, ImageError> {
         let present = self.present_inode(id)?.map(|(inode, _)| inode);
+        let mut later_place = self.last_place(id)?;
         let states = &self.states[&id];
         let newest = states.last().map(|state| &state.inode);
         let last = present.as_ref().or(newest).ok_or_else(|| missing(id))?;
@@ -532,7 +536,9 @@ impl<'a> Histories<'a> {
         for state in states.iter().rev() {
             let own = blocks_of(&state.inode);
             let here = Comparable { copy: messages.file(&state.inode)?, size: length(&own), blocks: own };
-            if here != later {
+            // Apache's NameNode refuses to remove a moved file that has no difference from before the move.
+            let has_moved = later_place.is_some_and(|place| !state.is_at(&place));
+            if here != later || has_moved {
                 let now = |own: &BlockProto| known.get(&own.block_id).copied().unwrap_or(*own);
                 let blocks: Vec<BlockProto> = here.blocks.iter().map(now).collect();
                 let mut copy = here.copy.clone();
@@ -552,6 +558,7 @@ impl<'a> Histories<'a> {
                 });
             }
             later = here;
+            later_place = Some(Place { parent: state.parent, name: state.inode.name.to_vec() });
         }
         Ok(diffs)
     }

@@ -9,8 +9,12 @@ use hearth_types::{
     Access, AclEntry, AclScope, AclType, Block, BlockId, BlockPoolId, FsPermission, GenerationStamp, PoolIdentity,
     Xattr, XattrSpace,
 };
+use hearth_wire::proto::hdfs::fsimage::{
+    CreatedListEntryProto, DiffEntryProto, DiffTypeProto, DirectoryDiffProto, FileDiffProto,
+};
 use md5::{Digest, Md5};
 
+use super::input::Input;
 use super::{ImageError, ImageSource, Imported, NewNameDirectory, Written, import, write};
 use crate::caching::{EXPIRY_MAX_MS, Pool, Terms, UNLIMITED};
 use crate::changes::{Changes, Counters};
@@ -61,6 +65,33 @@ fn loaded(changes: &Changes, limits: Limits) -> Loaded {
 /// Like [`loaded`], for the namespace alone.
 pub fn round_trip(changes: &Changes, limits: Limits) -> Namespace {
     loaded(changes, limits).namespace
+}
+
+/// Returns the ids of the snapshots in the differences of each inode, newest first, as the image of a store has them.
+pub fn differences(changes: &Changes) -> BTreeMap<u64, Vec<u32>> {
+    let place = tempfile::tempdir().unwrap();
+    let image = place.path().join("image");
+    image_of(changes, &image).unwrap();
+    let source = ImageSource::find(&image).unwrap();
+    let input = Input::open(&source.path, &source.md5).unwrap();
+    let mut section = input.section("SNAPSHOT_DIFF");
+    let mut all = BTreeMap::new();
+    while let Some(entry) = section.next::<DiffEntryProto>().unwrap() {
+        let mut ids = Vec::new();
+        for _ in 0..entry.num_of_diff.unwrap() {
+            if entry.r#type == DiffTypeProto::Filediff as i32 {
+                ids.push(section.required::<FileDiffProto>().unwrap().snapshot_id.unwrap());
+                continue;
+            }
+            let diff: DirectoryDiffProto = section.required().unwrap();
+            for _ in 0..diff.created_list_size.unwrap() {
+                section.required::<CreatedListEntryProto>().unwrap();
+            }
+            ids.push(diff.snapshot_id.unwrap());
+        }
+        all.insert(entry.inode_id.unwrap(), ids);
+    }
+    all
 }
 
 fn block(id: i64, length: u64) -> BlockRecord {

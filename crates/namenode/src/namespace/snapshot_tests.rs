@@ -559,6 +559,31 @@ fn an_image_has_policies_of_removed_files() {
     }
 }
 
+/// Apache's NameNode refuses to remove an inode that has moved and has no difference from before the move.
+#[test]
+fn an_image_has_a_difference_for_each_move() {
+    let (mut world, mut stored) = (World::new(), Stored::default());
+    for operation in [
+        mkdirs("/s/a"),
+        Operation::Create("/s/b".into()),
+        mkdirs("/s/é"),
+        Operation::Snapshot(true, 0),
+        rename("/s/a", "/t/a"),
+        rename("/s/b", "/t/b"),
+        rename("/s/é", "/t/é"),
+        Operation::Snapshot(false, 0),
+        rename("/t/a", "/s/a"),
+        rename("/t/b", "/s/b"),
+    ] {
+        world.act(&operation);
+        stored.take(world.namespace.take_changes());
+    }
+    let differences = crate::image::tests::differences(&stored.changes());
+    assert_eq!(differences[&world.now["/s/a"].id], [1, 0]);
+    assert_eq!(differences[&world.now["/s/b"].id], [1, 0]);
+    assert_eq!(differences[&world.now["/t/é"].id], [0]);
+}
+
 /// Checks that neither writing nor importing an image visits every snapshot for each moved inode, which would take
 /// minutes.
 #[test]
