@@ -298,7 +298,8 @@ impl<'a> Import<'a> {
                 }
                 since = newest;
                 let own = if is_live { self.converter.blocks(&inode)? } else { Vec::new() };
-                let policy = inode.file.as_ref().map_or(0, |file| file.storage_policy_id.unwrap_or(0) as u8);
+                let policy = inode.file.as_ref().map_or(0, |file| file.storage_policy_id.unwrap_or(0));
+                let policy = self.converter.policy(id, policy)?;
                 let mut kept = self.converter.blocks(&inode)?;
                 let mut seen: HashSet<BlockId> = kept.iter().map(|block| block.id).collect();
                 // A version may have a shorter block than DataNodes have.

@@ -67,6 +67,14 @@ pub fn round_trip(changes: &Changes, limits: Limits) -> Namespace {
     loaded(changes, limits).namespace
 }
 
+/// Returns why the image of a store with these contents cannot be imported.
+pub fn refusal(changes: &Changes) -> String {
+    let place = tempfile::tempdir().unwrap();
+    let image = place.path().join("image");
+    image_of(changes, &image).unwrap();
+    imported(&image, &place.path().join("store")).unwrap_err().to_string()
+}
+
 /// Returns the ids of the snapshots in the differences of each inode, newest first, as the image of a store has them.
 pub fn differences(changes: &Changes) -> BTreeMap<u64, Vec<u32>> {
     let place = tempfile::tempdir().unwrap();
@@ -293,21 +301,15 @@ fn counters_follow_the_largest_numbers_in_the_image() {
 
 #[test]
 fn damaged_numbers_are_refused() {
-    let refused = |changes: &Changes| {
-        let place = tempfile::tempdir().unwrap();
-        let image = place.path().join("image");
-        image_of(changes, &image).unwrap();
-        imported(&image, &place.path().join("store")).unwrap_err().to_string()
-    };
     let good = changes(&inodes());
     let counters = Some(Counters { last_block: (1 << 60) + 1, ..good.counters.unwrap() });
-    let said = refused(&Changes { counters, ..changes(&inodes()) });
+    let said = refusal(&Changes { counters, ..changes(&inodes()) });
     assert!(said.contains("block id"), "{said}");
-    let said = refused(&Changes { last_directive: Some(1 << 61), ..good });
+    let said = refusal(&Changes { last_directive: Some(1 << 61), ..good });
     assert!(said.contains("cache directive"), "{said}");
     let mut inodes = inodes();
     inodes.insert(16403, (InodeId::ROOT.0, file(16403, "twice", &[block(2, 7)])));
-    let said = refused(&changes(&inodes));
+    let said = refusal(&changes(&inodes));
     assert!(said.contains("block 2 is in two files"), "{said}");
 }
 

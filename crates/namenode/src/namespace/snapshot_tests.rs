@@ -559,6 +559,19 @@ fn an_image_has_policies_of_removed_files() {
     }
 }
 
+#[test]
+fn unknown_policy_of_a_removed_file_is_refused() {
+    let file = || "/s/b".to_owned();
+    let (mut world, mut stored) = (World::new(), Stored::default());
+    let snapshot = Operation::Snapshot(true, 0);
+    for operation in [Operation::Create(file()), snapshot, Operation::Policy(file(), 3), Operation::Delete(file())] {
+        world.act(&operation);
+        stored.take(world.namespace.take_changes());
+    }
+    let said = crate::image::tests::refusal(&stored.changes());
+    assert!(said.contains("storage policy 3"), "{said}");
+}
+
 /// Apache's NameNode refuses to remove an inode that has moved and has no difference from before the move.
 #[test]
 fn an_image_has_a_difference_for_each_move() {
