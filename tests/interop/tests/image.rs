@@ -42,6 +42,39 @@ const FILES: [(&str, u64); 7] = [
 const EXTENDED: &str = "/s/grows";
 /// First length of the file that grows, and what it gets.
 const GROWS: (u64, u64) = (9_000, 700);
+/// Directories with the same history of moved inodes. Hearth's NameNode makes the first one, and Apache's the second one.
+const TRAVELS: [&str; 2] = ["/travels-h", "/travels-a"];
+/// Files of such a directory that are stored once, with their lengths in bytes. `from` and `to` have snapshots.
+const TRAVELLERS: [(&str, u64); 14] = [
+    ("from/file", 3000),
+    ("from/dir/inner", 500),
+    ("from/brief", 600),
+    ("from/both", 1300),
+    ("from/parent/first", 700),
+    ("from/parent/second", 800),
+    ("from/removed", 1100),
+    ("from/removed-dir/inner", 1200),
+    ("from/lost", 400),
+    ("from/left", 1000),
+    ("from/left-dir/inner", 1500),
+    ("from/cut-inside", 2 * BLOCK + 77),
+    ("to/own", 900),
+    ("to/cut", 2 * BLOCK + 78),
+];
+/// Snapshots of such a directory, in the order in which Apache's NameNode deletes them, or the reverse.
+const TRAVEL_SNAPSHOTS: [(&str, &str); 8] = [
+    ("to", "n3"),
+    ("from", "n1"),
+    ("to", "n1"),
+    ("from", "n3"),
+    ("to", "n2"),
+    ("from", "n2"),
+    ("to", "n5"),
+    ("to", "n4"),
+];
+/// Lengths to which files are truncated, and what is appended then, with its seed.
+const CUT: (u64, u64, u64) = (BLOCK, 300, 6);
+const CUT_INSIDE: (u64, u64, u64) = (BLOCK + 10, 20, 8);
 const OPEN: &str = "/open/file";
 const OPEN_LENGTH: u64 = 70_000;
 
@@ -121,10 +154,164 @@ fn fill(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Returns what users see of the namespace, line by line.
-fn seen(session: &Session) -> Result<Vec<String>> {
+/// Makes inodes that move between directories with snapshots, and files that are cut and grow after a snapshot.
+fn travel(session: &mut Session, top: &str) -> Result<()> {
+    let run = |session: &Session, lines: &[&str]| -> Result<()> {
+        lines.iter().try_for_each(|line| hearth(session, &line.replace("TOP", top)).map(drop))
+    };
+    run(
+        session,
+        &["fs -mkdir -p TOP/from TOP/to TOP/aside", "admin -allowSnapshot TOP/from", "admin -allowSnapshot TOP/to"],
+    )?;
+    let java = session.java()?;
+    for (name, length) in TRAVELLERS {
+        let path = format!("{top}/{name}");
+        java.call("store", json!({"path": path, "seed": seed(&path), "length": length}))?;
+    }
+    let (cut, cut_inside) = (format!("{top}/to/cut"), format!("{top}/from/cut-inside"));
+    run(session, &["fs -createSnapshot TOP/from n1", "fs -createSnapshot TOP/to n1"])?;
+    hearth(session, &format!("fs -truncate {} {cut}", CUT.0))?;
+    session.java()?.call("extend", json!({"path": cut, "seed": CUT.2, "length": CUT.1}))?;
+    run(
+        session,
+        &[
+            // Away and back, with a snapshot of the other place, and without one.
+            "fs -mv TOP/from/file TOP/from/dir TOP/to",
+            "fs -createSnapshot TOP/to n2",
+            "fs -mv TOP/to/file TOP/to/dir TOP/from",
+            "fs -mv TOP/from/brief TOP/aside",
+            "fs -mv TOP/aside/brief TOP/from",
+            "fs -createSnapshot TOP/from n2",
+            // Over to the other one, and a child of the directory before it.
+            "fs -mv TOP/from/parent/first TOP/to",
+            "fs -mv TOP/from/both TOP/from/parent TOP/to",
+            "fs -createSnapshot TOP/to n3",
+            "fs -createSnapshot TOP/from n3",
+        ],
+    )?;
+    // The snapshots have the block, so DataNodes make a shorter copy while the rest goes on.
+    hearth(session, &format!("fs -truncate {} {cut_inside}", CUT_INSIDE.0))?;
+    run(
+        session,
+        &[
+            // Removed there, after a snapshot and without one.
+            "fs -mv TOP/from/removed TOP/from/removed-dir TOP/to",
+            "fs -createSnapshot TOP/to n4",
+            "fs -mv TOP/from/lost TOP/to",
+            "fs -rm -r -skipTrash TOP/to/removed TOP/to/removed-dir TOP/to/lost",
+            // No snapshot has these at their new place.
+            "fs -mv TOP/from/left TOP/from/left-dir TOP/aside",
+        ],
+    )?;
+    let java = session.java()?;
+    wait_until("the truncation inside a block", Duration::from_secs(90), || {
+        Ok(java.call("isClosed", json!({"path": cut_inside}))?.as_bool().unwrap_or(false).then_some(()))
+    })?;
+    java.call("extend", json!({"path": cut_inside, "seed": CUT_INSIDE.2, "length": CUT_INSIDE.1}))?;
+    run(session, &["fs -createSnapshot TOP/to n5"])
+}
+
+/// Returns permission, length and path of everything in such a directory and in its snapshots. The paths begin below it.
+fn travelled(session: &Session, top: &str) -> Result<BTreeSet<String>> {
+    let out = hearth(session, &format!("fs -ls -R {top} {top}/from/.snapshot {top}/to/.snapshot"))?;
+    let entry = |line: &str| -> Result<String> {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [permission, _, _, _, length, _, _, path] = fields[..] else { anyhow::bail!("{line}") };
+        let below = path.strip_prefix(top).with_context(|| line.to_owned())?;
+        Ok(format!("{permission} {length} {below}"))
+    };
+    out.lines().map(entry).collect()
+}
+
+/// Returns files of such a directory with their bytes: those that it has in the end, and before [`delete_travels`] also
+/// those in its snapshots and those that are removed.
+fn travelled_files(top: &str, with_snapshots: bool) -> Vec<(String, Vec<u8>)> {
+    let original = |name: &str| {
+        let length = TRAVELLERS.iter().find(|(known, _)| *known == name).expect("it is stored").1;
+        Content::new(seed(&format!("{top}/{name}"))).bytes(0, length as usize)
+    };
+    let changed = |name: &str, (length, more, seed): (u64, u64, u64)| {
+        [&original(name)[..length as usize], &Content::new(seed).bytes(0, more as usize)[..]].concat()
+    };
+    let (cut, cut_inside) = (changed("to/cut", CUT), changed("from/cut-inside", CUT_INSIDE));
+    let mut files = vec![
+        ("to/cut".to_owned(), cut.clone()),
+        ("from/cut-inside".to_owned(), cut_inside),
+        ("from/file".to_owned(), original("from/file")),
+        ("from/dir/inner".to_owned(), original("from/dir/inner")),
+        ("from/brief".to_owned(), original("from/brief")),
+        ("to/own".to_owned(), original("to/own")),
+        ("to/first".to_owned(), original("from/parent/first")),
+    ];
+    if with_snapshots {
+        for (name, _) in TRAVELLERS {
+            let (directory, below) = name.split_once('/').expect("it is in a directory");
+            files.push((format!("{directory}/.snapshot/n1/{below}"), original(name)));
+        }
+        for (path, name) in [
+            ("to/both", "from/both"),
+            ("to/parent/second", "from/parent/second"),
+            ("aside/left", "from/left"),
+            ("aside/left-dir/inner", "from/left-dir/inner"),
+            ("to/.snapshot/n2/file", "from/file"),
+            ("to/.snapshot/n2/dir/inner", "from/dir/inner"),
+            ("from/.snapshot/n2/file", "from/file"),
+            ("from/.snapshot/n2/dir/inner", "from/dir/inner"),
+            ("from/.snapshot/n2/brief", "from/brief"),
+            ("from/.snapshot/n2/both", "from/both"),
+            ("from/.snapshot/n2/parent/first", "from/parent/first"),
+            ("to/.snapshot/n3/first", "from/parent/first"),
+            ("to/.snapshot/n3/both", "from/both"),
+            ("to/.snapshot/n3/parent/second", "from/parent/second"),
+            ("from/.snapshot/n3/removed", "from/removed"),
+            ("to/.snapshot/n4/removed", "from/removed"),
+            ("to/.snapshot/n4/removed-dir/inner", "from/removed-dir/inner"),
+        ] {
+            files.push((path.to_owned(), original(name)));
+        }
+        files.push(("to/.snapshot/n2/cut".to_owned(), cut));
+    }
+    files.into_iter().map(|(path, bytes)| (format!("{top}/{path}"), bytes)).collect()
+}
+
+/// Removes inodes that have moved, and then all snapshots one by one. Each time nothing else may change, and Apache's
+/// NameNode may log no error.
+fn delete_travels(session: &Session, top: &str, snapshots: &[(&str, &str)]) -> Result<()> {
+    let log = || -> Result<String> { Ok(session.cluster.namenode.process().context("it runs")?.log_text()) };
+    let already = log()?.len();
+    let mut expected = travelled(session, top)?;
+    let mut check = |what: &str, is_gone: &dyn Fn(&str) -> bool| -> Result<()> {
+        let before = expected.len();
+        expected.retain(|entry| entry.rsplit_once(' ').is_none_or(|(_, path)| !is_gone(path)));
+        ensure!(expected.len() < before, "{what}: nothing was there");
+        let found = travelled(session, top)?;
+        let (lost, left): (Vec<_>, Vec<_>) =
+            (expected.difference(&found).collect(), found.difference(&expected).collect());
+        ensure!(lost.is_empty() && left.is_empty(), "{what}: {lost:?} are lost, and {left:?} are left or have changed");
+        Ok(())
+    };
+    let removed = ["/to/both", "/to/parent", "/aside/left", "/aside/left-dir"];
+    hearth(session, &format!("fs -rm -r -skipTrash {}", removed.map(|path| format!("{top}{path}")).join(" ")))?;
+    check("the removal of moved inodes", &|path: &str| removed.iter().any(|gone| path.starts_with(gone)))?;
+    for (directory, name) in snapshots {
+        hearth(session, &format!("fs -deleteSnapshot {top}/{directory} {name}"))?;
+        let snapshot = format!("/{directory}/.snapshot/{name}");
+        let below = format!("{snapshot}/");
+        check(&format!("the removal of {snapshot}"), &|path: &str| path == snapshot || path.starts_with(&below))?;
+    }
+    let log = log()?;
+    let new = log.get(already..).context("the log was cut")?;
+    let is_error = |line: &&str| [" ERROR ", " FATAL ", "INodeReference"].iter().any(|text| line.contains(text));
+    let errors: Vec<&str> = new.lines().filter(is_error).collect();
+    ensure!(errors.is_empty(), "{errors:#?}");
+    Ok(())
+}
+
+/// Returns what users see of the namespace, line by line. `travels`: the directories of [`TRAVELS`] that exist.
+fn seen(session: &Session, travels: &[&str]) -> Result<Vec<String>> {
     let mut lines = Vec::new();
-    for line in [
+    let travels = travels.iter().map(|top| format!("fs -ls -R {top}/from/.snapshot {top}/to/.snapshot"));
+    let others = [
         "fs -ls -R /",
         "fs -ls -R /s/.snapshot",
         "fs -ls -R /a/.snapshot/renamed",
@@ -139,9 +326,10 @@ fn seen(session: &Session) -> Result<Vec<String>> {
         "lsSnapshottableDir",
         "snapshotDiff /s s1 s2",
         "snapshotDiff /s s2 .",
-    ] {
+    ];
+    for line in others.into_iter().map(str::to_owned).chain(travels) {
         // The length of an open file depends on what the NameNode last heard of its writer.
-        let out = hearth(session, line)?;
+        let out = hearth(session, &line)?;
         lines.extend(out.lines().filter(|said| !said.contains(OPEN)).map(|said| format!("{line}: {said}")));
     }
     Ok(lines)
@@ -156,8 +344,8 @@ fn same(before: &[String], after: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Reads all files, also in snapshots.
-fn read_all(session: &mut Session) -> Result<()> {
+/// Reads all files, also in snapshots. `travels`: as for [`seen`].
+fn read_all(session: &mut Session, travels: &[&str]) -> Result<()> {
     let bytes = |path: &str, length: u64| Content::new(seed(path)).bytes(0, length as usize);
     let mut expected: Vec<(String, Vec<u8>)> = Vec::new();
     for (path, length) in FILES {
@@ -175,6 +363,11 @@ fn read_all(session: &mut Session) -> Result<()> {
     let first = bytes(EXTENDED, GROWS.0);
     expected.push((format!("/s/.snapshot/s1{}", &EXTENDED[2..]), first.clone()));
     expected.push((EXTENDED.to_owned(), [first, Content::new(5).bytes(0, GROWS.1 as usize)].concat()));
+    expected.extend(travels.iter().flat_map(|top| travelled_files(top, true)));
+    read_each(session, expected)
+}
+
+fn read_each(session: &mut Session, expected: Vec<(String, Vec<u8>)>) -> Result<()> {
     let mut java = session.another_java()?;
     for (path, bytes) in expected {
         let found = java.call("read", json!({"path": path})).with_context(|| path.clone())?;
@@ -190,6 +383,7 @@ fn read_all(session: &mut Session) -> Result<()> {
 
 fn offline_viewer(session: &mut Session) -> Result<()> {
     fill(session)?;
+    travel(session, TRAVELS[0])?;
     let local = session.local("fetched")?;
     let directory = local.display().to_string();
     session.cluster.apache()?.dfsadmin(session.cluster.conf(), ["-fetchImage", &directory])?.success()?;
@@ -247,12 +441,12 @@ fn backup(session: &Session, name: &str) -> Result<PathBuf> {
 }
 
 fn to_apache(session: &mut Session) -> Result<()> {
-    let before = seen(session)?;
+    let before = seen(session, &TRAVELS[..1])?;
     let directory = backup(session, "first")?;
     ensure!(hearth(session, &format!("admin -backup {}", directory.display())).is_err(), "a backup was replaced");
     restart_as(session, Implementation::Apache, &directory)?;
-    same(&before, &seen(session)?)?;
-    read_all(session)?;
+    same(&before, &seen(session, &TRAVELS[..1])?)?;
+    read_all(session, &TRAVELS[..1])?;
     // The lease came over: Apache recovers the file that its writer left open.
     let open = hearth(session, "admin -listOpenFiles")?;
     ensure!(open.contains(OPEN), "{open}");
@@ -266,13 +460,19 @@ fn to_apache(session: &mut Session) -> Result<()> {
     ensure!(found["sha256"] == expected, "{OPEN} reads as {found}");
     // Ids and stamps continue.
     java.call("store", json!({"path": "/by-apache", "seed": 3, "length": BLOCK + 1}))?;
+    // The same history, made by Apache.
+    travel(session, TRAVELS[1])?;
+    let [ours, apaches] = TRAVELS.map(|top| travelled(session, top));
+    let (ours, apaches) = (ours?, apaches?);
+    let differing: Vec<&String> = ours.symmetric_difference(&apaches).collect();
+    ensure!(differing.is_empty() && ours.len() > 60, "{differing:?} of {} entries", ours.len());
     let fsck = session.cluster.apache()?.fsck(session.cluster.conf(), ["/"])?.success()?;
     ensure!(fsck.contains("is HEALTHY"), "{fsck}");
     Ok(())
 }
 
 fn from_apache(session: &mut Session) -> Result<()> {
-    let before = seen(session)?;
+    let before = seen(session, &TRAVELS)?;
     let names = session.cluster.namenode.data_directory().context("it is set")?;
     let target = session.local("imported")?;
     let import = |session: &Session| -> Result<String> {
@@ -291,8 +491,8 @@ fn from_apache(session: &mut Session) -> Result<()> {
     session.cluster.namenode.stop(STOPS_WITHIN)?;
     println!("{}", import(session)?);
     restart_as(session, Implementation::Hearth, &target)?;
-    same(&before, &seen(session)?)?;
-    read_all(session)?;
+    same(&before, &seen(session, &TRAVELS)?)?;
+    read_all(session, &TRAVELS)?;
     let java = session.java()?;
     let found = java.call("read", json!({"path": "/by-apache"}))?;
     ensure!(
@@ -307,11 +507,15 @@ fn from_apache(session: &mut Session) -> Result<()> {
 }
 
 fn and_back(session: &mut Session) -> Result<()> {
-    let before = seen(session)?;
+    let before = seen(session, &TRAVELS)?;
     let directory = backup(session, "second")?;
     restart_as(session, Implementation::Apache, &directory)?;
-    same(&before, &seen(session)?)?;
-    read_all(session)?;
+    same(&before, &seen(session, &TRAVELS)?)?;
+    read_all(session, &TRAVELS)?;
+    let reversed: Vec<(&str, &str)> = TRAVEL_SNAPSHOTS.into_iter().rev().collect();
+    delete_travels(session, TRAVELS[0], &TRAVEL_SNAPSHOTS)?;
+    delete_travels(session, TRAVELS[1], &reversed)?;
+    read_each(session, TRAVELS.iter().flat_map(|top| travelled_files(top, false)).collect())?;
     for line in [
         "fs -deleteSnapshot /s s1",
         "fs -deleteSnapshot /s s2",
@@ -328,6 +532,10 @@ fn and_back(session: &mut Session) -> Result<()> {
     ensure!(fsck.contains("is HEALTHY"), "{fsck}");
     // Apache reads what it has made of our image.
     restart_as(session, Implementation::Apache, &directory)?;
+    for top in TRAVELS {
+        let found = travelled(session, top)?;
+        ensure!(found.iter().any(|entry| entry.ends_with(" /to/first")), "{found:?}");
+    }
     let listed = hearth(session, "fs -ls -R /")?;
     ensure!(listed.contains("/moved-out") && !listed.contains("/s/"), "{listed}");
     Ok(())
