@@ -1,8 +1,8 @@
 //! Makes a store from an image.
 //!
 //! The inodes are read one by one and written in batches. Besides, the import keeps 16 bytes for each inode, 8 bytes for
-//! each block, and the former states that snapshots have. At the end the new store is loaded as at a start, which checks
-//! the whole tree.
+//! each block, the former states that snapshots have, and for directories with such states the snapshots that have them. At
+//! the end the new store is loaded as at a start, which checks the whole tree.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -297,21 +297,20 @@ impl<'a> Import<'a> {
                     continue;
                 }
                 since = newest;
-                let own = if is_live { self.converter.blocks(&inode)? } else { Vec::new() };
                 let policy = inode.file.as_ref().map_or(0, |file| file.storage_policy_id.unwrap_or(0));
                 let policy = self.converter.policy(id, policy)?;
                 let mut kept = self.converter.blocks(&inode)?;
                 let mut seen: HashSet<BlockId> = kept.iter().map(|block| block.id).collect();
+                let own = if is_live { seen.clone() } else { HashSet::new() };
                 // A version may have a shorter block than DataNodes have.
-                let former = self.converter.records(id, self.past.blocks(id))?;
-                let in_versions = versions.iter().filter_map(|version| version.parts.file.as_ref());
-                let in_versions = in_versions.flat_map(|file| &file.blocks).copied();
-                kept.extend(former.into_iter().chain(in_versions).filter(|block| seen.insert(block.id)));
+                let former = self.past.blocks(id).filter(|block| seen.insert(BlockId(block.block_id as i64)));
+                kept.extend(self.converter.records(id, former)?);
+                let files = versions.iter().filter_map(|version| version.parts.file.as_ref());
+                let in_versions = || files.clone().flat_map(|file| &file.blocks).copied();
+                kept.extend(in_versions().filter(|block| seen.insert(block.id)));
                 // Only blocks that a version has and the file has not at present.
-                kept.retain(|block| {
-                    own.iter().all(|other| other.id != block.id)
-                        && versions.iter().any(|version| has_block(&version.parts, block.id))
-                });
+                let held: HashSet<BlockId> = in_versions().map(|block| block.id).collect();
+                kept.retain(|block| held.contains(&block.id) && !own.contains(&block.id));
                 self.blocks.extend(kept.iter().map(|block| block.id));
                 if !kept.is_empty() {
                     let bytes = encode_blocks(&kept, if is_live { 0 } else { policy });
@@ -431,10 +430,6 @@ impl<'a> Import<'a> {
         tables.put(&changes, txid)?;
         Ok(last)
     }
-}
-
-fn has_block(parts: &InodeParts, id: BlockId) -> bool {
-    parts.file.as_ref().is_some_and(|file| file.blocks.iter().any(|block| block.id == id))
 }
 
 /// Converts messages to records.
