@@ -161,6 +161,8 @@ struct PendingCall {
     state: Option<StateId>,
     /// Time when the caller gives up.
     deadline: Instant,
+    /// Where the call begins in all output of its connection, in bytes.
+    starts_at: u64,
 }
 
 impl PendingCall {
@@ -217,8 +219,8 @@ impl RpcClient {
         self.call_as(self.new_call(), 0, target, method, request).await
     }
 
-    /// Calls under `id`; `retry`: number of earlier tries. A call that was certainly not sent (because the server had
-    /// closed the idle connection) is sent again over a new connection.
+    /// Calls under `id`; `retry`: number of earlier tries. A call that was certainly not sent (because its connection
+    /// ended behind earlier calls) is sent again, once, over a new connection.
     pub async fn call_as<A: Message + Default>(
         &self,
         id: CallId,
@@ -271,10 +273,9 @@ impl RpcClient {
         let waited = self.inner.options.rpc_timeout;
         let deadline = Instant::now() + waited;
         let timed_out = |_| RpcError::TimedOut { address: target.address, method: method.to_string(), waited };
-        let connection = self.connection(target).await?;
         let (answer, answered) = oneshot::channel();
-        let waiting = PendingCall { answer, state: state.cloned(), deadline };
-        connection.start(id.0, frame, waiting).map_err(|reason| disconnected(false, reason.to_string()))?;
+        let waiting = PendingCall { answer, state: state.cloned(), deadline, starts_at: 0 };
+        self.start(target, id.0, frame, waiting).await?;
         match tokio::time::timeout_at(deadline, answered).await.map_err(timed_out)? {
             Ok(Ok(message)) => Ok(message),
             Ok(Err(CallFailure::Remote(error))) => Err(RpcError::Remote(error)),
@@ -284,24 +285,36 @@ impl RpcClient {
         }
     }
 
-    async fn connection(&self, target: &Target) -> Result<Arc<ClientConnection>, RpcError> {
-        if let Some(open) = self.inner.connections.lock().get(target).filter(|open| !open.has_ended()) {
-            return Ok(Arc::clone(open));
-        }
+    /// Starts a call over the open connection to the target, or over a new one.
+    async fn start(&self, target: &Target, call_id: i32, frame: Bytes, call: PendingCall) -> Result<(), RpcError> {
+        let open = self.inner.connections.lock().get(target).cloned();
+        let call = match open {
+            Some(open) => match open.start(call_id, frame.clone(), call) {
+                Ok(()) => return Ok(()),
+                Err(call) => call,
+            },
+            None => call,
+        };
         let (reading, writing) = self.connect(target.address).await?.into_split();
         let writing = Arc::new(writing);
         let mut connections = self.inner.connections.lock();
         connections.retain(|_, connection| !connection.has_ended());
-        if let Some(other) = connections.get(target) {
+        let call = match connections.get(target) {
             // Another call connected first; dropping our connection closes it.
-            return Ok(Arc::clone(other));
-        }
+            Some(other) => match other.start(call_id, frame.clone(), call) {
+                Ok(()) => return Ok(()),
+                Err(call) => call,
+            },
+            None => call,
+        };
         let connection =
             Arc::new(ClientConnection::new(Arc::clone(&writing), self.inner.id, &self.inner.options, target));
+        // Before others see the connection and its task runs, so that it does not end as unused.
+        connection.push(&mut connection.state.lock(), call_id, frame, call);
         connections.insert(target.clone(), Arc::clone(&connection));
         drop(connections);
-        tokio::spawn(run(Running { connection: Arc::clone(&connection), broken: None }, reading, writing));
-        Ok(connection)
+        tokio::spawn(run(Running { connection, broken: None }, reading, writing));
+        Ok(())
     }
 
     async fn connect(&self, address: SocketAddr) -> Result<TcpStream, RpcError> {
@@ -337,7 +350,11 @@ struct ClientConnection {
 struct State {
     /// `None` after the end of the task, which closes the socket.
     stream: Option<Arc<OwnedWriteHalf>>,
+    /// Bounded by the number of callers, and by the time until the connection counts as silent or stalled: the calls of
+    /// callers that have given up stay in it.
     output: FrameWriter,
+    /// Number of bytes of the output that the socket has accepted.
+    written: u64,
     /// Bounded by the number of callers: each entry has a caller with a timeout.
     waiting: HashMap<i32, PendingCall>,
     /// Time when bytes were last sent or received, or a ping was started.
@@ -381,8 +398,6 @@ enum ConnectionError {
     Stalled,
     #[error("nothing was received from the server before a call timed out")]
     Silent,
-    #[error("closed while idle")]
-    Unused,
     #[error("the program has ended the runtime of the connection")]
     Abandoned,
 }
@@ -394,18 +409,33 @@ impl State {
         if self.output.is_empty() {
             return Ok(0);
         }
-        let count = self.output.write_to((**stream).as_ref())?;
+        let before = self.output.len();
+        let outcome = self.output.write_to((**stream).as_ref());
+        // An error may come after some bytes.
+        let count = before - self.output.len();
+        self.written += count as u64;
         if count > 0 {
             self.moved = Instant::now();
             self.used = self.moved;
         }
-        Ok(count)
+        outcome.map(|_| count)
     }
 
     fn received(&mut self) {
         self.moved = Instant::now();
         self.used = self.moved;
         self.silent_at = None;
+    }
+
+    /// Returns why no call may start any more although the task has not noticed yet. The process may have been suspended.
+    fn overdue(&self, now: Instant, options: &RpcClientOptions) -> Option<End> {
+        if self.silent_at.is_some_and(|at| at <= now) {
+            // The caller may be the one whose call just timed out. This call needs a working connection and must not get
+            // the dead one again.
+            return Some(End::Silent);
+        }
+        // The server may have closed it, too.
+        (self.waiting.is_empty() && self.used + options.idle_timeout <= now).then_some(End::Unused)
     }
 
     /// Returns when the task has to look at the state.
@@ -429,18 +459,19 @@ struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let unanswered = {
+        let (unanswered, written) = {
             let mut state = self.connection.state.lock();
             state.end.get_or_insert(End::Broken);
             state.stream = None;
             state.output = FrameWriter::default();
-            std::mem::take(&mut state.waiting)
+            (std::mem::take(&mut state.waiting), state.written)
         };
         for (_, waiting) in unanswered {
+            let sent = written > waiting.starts_at;
             waiting.fail(match &self.broken {
                 Some(ConnectionError::Refused(error)) => CallFailure::Remote(error.clone()),
-                Some(other) => CallFailure::Connection { sent: true, reason: other.to_string() },
-                None => CallFailure::Connection { sent: true, reason: ConnectionError::Abandoned.to_string() },
+                Some(other) => CallFailure::Connection { sent, reason: other.to_string() },
+                None => CallFailure::Connection { sent, reason: ConnectionError::Abandoned.to_string() },
             });
         }
     }
@@ -461,6 +492,7 @@ impl ClientConnection {
         let state = State {
             stream: Some(stream),
             output,
+            written: 0,
             waiting: HashMap::new(),
             moved: now,
             used: now,
@@ -477,38 +509,40 @@ impl ClientConnection {
 
     /// Sends a call, or as much of it as the socket accepts now. The call waits for its response from then on.
     ///
-    /// Errors: the connection has ended, and nothing was sent.
-    fn start(&self, call_id: i32, frame: Bytes, call: PendingCall) -> Result<(), ConnectionError> {
+    /// Errors: the connection has ended. Nothing was sent, and the call is returned.
+    fn start(&self, call_id: i32, frame: Bytes, call: PendingCall) -> Result<(), PendingCall> {
         let mut state = self.state.lock();
-        match state.end {
-            None => {}
-            Some(End::Silent) => return Err(ConnectionError::Silent),
-            Some(End::Unused | End::Broken) => return Err(ConnectionError::Unused),
+        if state.end.is_some() {
+            return Err(call);
         }
-        let now = Instant::now();
-        if state.silent_at.is_some_and(|at| at <= now) {
-            // The caller may be the one whose call just timed out. This call needs a working connection and must not get
-            // the dead one again.
-            state.end = Some(End::Silent);
+        if let Some(end) = state.overdue(Instant::now(), &self.options) {
+            state.end = Some(end);
             self.changed.notify_one();
-            return Err(ConnectionError::Silent);
+            return Err(call);
         }
-        state.used = now;
+        self.push(&mut state, call_id, frame, call);
+        Ok(())
+    }
+
+    /// Puts a call behind the output, and writes it at once if it is the first.
+    fn push(&self, state: &mut State, call_id: i32, frame: Bytes, mut call: PendingCall) {
+        state.used = Instant::now();
         if state.waiting.is_empty() {
-            state.moved = now;
+            state.moved = state.used;
         }
         state.silent_at = Some(state.silent_at.map_or(call.deadline, |at| at.min(call.deadline)));
+        call.starts_at = state.written + state.output.len() as u64;
         state.waiting.insert(call_id, call);
         let is_first = state.output.is_empty();
         state.output.push(frame);
-        // An error is one of reading, too, which the task notices. Behind earlier output, the task writes.
         if is_first {
+            // After an error the output is left to the task, which meets the error again.
             let _ = state.flush();
         }
+        // Behind earlier output, the task writes.
         if !state.output.is_empty() || state.next_look(&self.options) < state.wake_up {
             self.changed.notify_one();
         }
-        Ok(())
     }
 
     /// Runs the connection. Returns `Ok` after it was idle for too long.

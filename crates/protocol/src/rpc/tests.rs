@@ -1,10 +1,12 @@
 //! Tests of client and server against each other over real sockets, and of the server against misbehaving peers.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use hearth_fabric::{MessageMemory, SlowPeerLimits};
 use hearth_testkit::{eventually, until};
 use hearth_wire::proto::hdfs::{BlockProto, ExtendedBlockProto};
@@ -207,6 +209,57 @@ fn calls_fail_when_their_runtime_ends() {
     let error = second.block_on(held).unwrap();
     assert!(matches!(error, RpcError::Disconnected { sent: true, .. }), "{error}");
     assert_eq!(second.block_on(client.call::<BlockProto>(&target, "echo", &block(3))).unwrap(), block(3));
+}
+
+/// Servers close connections while a client is suspended, or its runtime does not run.
+#[test]
+fn call_after_a_long_pause_takes_a_new_connection() {
+    let servers = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let callers = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let options = RpcServerOptions { idle_timeout: Duration::from_millis(100), ..RpcServerOptions::default() };
+    let (server, service, target) = servers.block_on(start(options));
+    let idle_timeout = Duration::from_millis(1);
+    let client = RpcClient::new(RpcClientOptions { idle_timeout, ..RpcClientOptions::default() });
+    callers.block_on(client.call::<BlockProto>(&target, "echo", &block(1))).unwrap();
+    let first = service.connection.load(Ordering::SeqCst);
+    let paused = std::time::Instant::now();
+    let is_closed = async || server.metrics().figures(1).connections == 0 && paused.elapsed() > idle_timeout;
+    servers.block_on(until("the end of the idle connection", is_closed));
+    // This call is started before the task of the connection runs again.
+    assert_eq!(callers.block_on(client.call::<BlockProto>(&target, "echo", &block(2))).unwrap(), block(2));
+    assert_ne!(service.connection.load(Ordering::SeqCst), first);
+}
+
+#[tokio::test]
+async fn call_that_was_not_sent_is_repeated_over_a_new_connection() {
+    let (_server, service, target) = start(RpcServerOptions::default()).await;
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(128 << 10).unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(2).unwrap();
+    let near = Target { address: listener.local_addr().unwrap(), ..target.clone() };
+    let client = RpcClient::new(RpcClientOptions::default());
+    let long = tokio::spawn({
+        let (client, near) = (client.clone(), near.clone());
+        let request = ExtendedBlockProto { pool_id: "x".repeat(32 << 20), ..ExtendedBlockProto::default() };
+        async move { client.call::<BlockProto>(&near, "echo", &request).await.unwrap_err() }
+    });
+    // Takes the beginning of the long call, which then fills the socket.
+    let (mut first, _) = listener.accept().await.unwrap();
+    first.read_exact(&mut [0; 1024]).await.unwrap();
+    let request = block(1);
+    let mut behind = pin!(client.call::<BlockProto>(&near, "echo", &request));
+    assert!(behind.as_mut().now_or_never().is_none());
+    drop(first);
+    let error = long.await.unwrap();
+    assert!(matches!(error, RpcError::Disconnected { sent: true, .. }), "{error}");
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut far = TcpStream::connect(target.address).await.unwrap();
+        let _ = tokio::io::copy_bidirectional(&mut stream, &mut far).await;
+    });
+    assert_eq!(behind.await.unwrap(), block(1));
+    assert_eq!(service.calls.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
