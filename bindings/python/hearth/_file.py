@@ -42,8 +42,9 @@ class RawFile(io.RawIOBase):
         # are atomic in Python.
         # The handle of the open file, or nothing.
         self._open = [handle]
-        # One element for each call in flight.
-        self._calls: List[None] = []
+        # The calls in flight. Each has an object of its own: if a signal handler raises in the middle of `_begin`, `_end`
+        # takes out what was put in, and never another call.
+        self._calls: Set[object] = set()
         # The threads whose calls use the position.
         self._movers: Set[int] = set()
         # Handles of the closed file that calls in flight still use: none, or one.
@@ -52,22 +53,23 @@ class RawFile(io.RawIOBase):
         self._moved = False
         self._size = lib.hearth_file_length(handle) if mode == "rb" else None
 
-    def _begin(self) -> int:
-        """Returns the handle, which stays open until `_end`."""
+    def _begin(self, call: object) -> int:
+        """Returns the handle, which stays open until `_end`. That must follow even if this raises."""
         if self._process != _library.process:
             raise OSError(errno.EBADF, "the file was opened before the fork of this process: open it again", self.name)
         # First, so that `close` either sees this call or is seen by it.
-        self._calls.append(None)
+        self._calls.add(call)
         try:
             return self._open[0]
         except IndexError:
-            self._end()
             raise ValueError("I/O operation on closed file") from None
 
-    def _end(self) -> None:
-        self._calls.pop()
-        if self._closing:
-            self._close_after_last_call()
+    def _end(self, call: object) -> None:
+        try:
+            self._calls.discard(call)
+        finally:
+            if self._closing:
+                self._close_after_last_call()
 
     def _close_after_last_call(self) -> None:
         """Closes the file if another thread, or a signal handler, has closed it during the last of its calls."""
@@ -84,22 +86,22 @@ class RawFile(io.RawIOBase):
         return close_file(None, handle) == 0
 
     def _call(self, function: Any, *arguments: Any) -> int:
-        handle = self._begin()
+        call = object()
         try:
-            result = function(None, handle, *arguments)
+            result = function(None, self._begin(call), *arguments)
             if result < 0:
                 raise error(self.name)
             return result
         finally:
-            self._end()
+            self._end(call)
 
     def _move(self, function: Any, *arguments: Any) -> int:
         """Like `_call`, for calls that use the position."""
         thread = threading.get_ident()
         if thread in self._movers:
             raise RuntimeError(f"reentrant call inside {self!r}")
-        self._movers.add(thread)
         try:
+            self._movers.add(thread)
             self._moved = True
             return self._call(function, *arguments)
         finally:
@@ -162,19 +164,24 @@ class RawFile(io.RawIOBase):
         if length <= CALL_BYTES_MAX:
             found = new_bytes(length)
             # `_call`, `_begin` and `_end` in place: a read of some kilobytes takes as long as a few calls of Python.
-            if self._process != _library.process:
-                self._begin()
-            self._calls.append(None)
+            call = object()
             try:
-                count = read_at(None, self._open[0], offset, found, length)
+                if self._process != _library.process:
+                    self._begin(call)
+                self._calls.add(call)
+                try:
+                    handle = self._open[0]
+                except IndexError:
+                    raise ValueError("I/O operation on closed file") from None
+                count = read_at(None, handle, offset, found, length)
                 if count < 0:
                     raise error(self.name)
-            except IndexError:
-                raise ValueError("I/O operation on closed file") from None
             finally:
-                self._calls.pop()
-                if self._closing:
-                    self._close_after_last_call()
+                try:
+                    self._calls.discard(call)
+                finally:
+                    if self._closing:
+                        self._close_after_last_call()
             return found if count == length else found[:count]
         whole = bytearray(length)
         del whole[self.pread_into(offset, whole) :]
@@ -199,11 +206,11 @@ class RawFile(io.RawIOBase):
 
         They are those of the file that was opened, also if it has been renamed or replaced since.
         """
-        file = self._begin()
+        call = object()
         try:
-            found = read_ranges(file, list(ranges), self.name)
+            found = read_ranges(self._begin(call), list(ranges), self.name)
         finally:
-            self._end()
+            self._end(call)
         for one in found:
             if isinstance(one, BaseException):
                 raise one
@@ -229,13 +236,13 @@ class RawFile(io.RawIOBase):
             raise ValueError("negative offset")
         checks = 0 if verify is None else VIEW_VERIFY if verify else VIEW_UNVERIFIED
         flags = (VIEW_IN_PLACE if in_place else 0) | checks
-        file = self._begin()
+        call = object()
         try:
-            handle = lib.hearth_view_open(file, offset, -1 if length < 0 else length, flags)
+            handle = lib.hearth_view_open(self._begin(call), offset, -1 if length < 0 else length, flags)
             if not handle:
                 raise error(self.name)
         finally:
-            self._end()
+            self._end(call)
         size = lib.hearth_view_length(handle)
         if size == 0:
             lib.hearth_view_close(handle)
@@ -259,12 +266,12 @@ class RawFile(io.RawIOBase):
     def statistics(self) -> ReadStatistics:
         """Returns the number of bytes that were read so far, by any method."""
         place = ctypes.POINTER(StatisticsStructure)()
-        file = self._begin()
+        call = object()
         try:
-            if lib.hdfsFileGetReadStatistics(file, ctypes.byref(place)) != 0:
+            if lib.hdfsFileGetReadStatistics(self._begin(call), ctypes.byref(place)) != 0:
                 raise error(self.name)
         finally:
-            self._end()
+            self._end(call)
         found = place[0]
         statistics = ReadStatistics(found.total, found.local, found.zero_copy)
         lib.hdfsFileFreeReadStatistics(place)

@@ -267,6 +267,61 @@ def test_close_leaves_the_file_to_calls_in_flight(fs, directory):
             file.raw.tell()
 
 
+class Interrupting(set):
+    """Where a call is noted: Ctrl-C comes right after that."""
+
+    def add(self, one):
+        super().add(one)
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_file_can_be_used_and_closed_after_ctrl_c_at_the_start_of_a_call(fs, directory):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    path = f"{directory}/file"
+    data = stored(fs, path, 1000)
+    with fs.open(path, buffering=0) as file:
+        calls = [
+            lambda: file.pread(0, 10),
+            lambda: file.pread_into(0, bytearray(10)),
+            lambda: file.read_ranges([(0, 10)]),
+            lambda: file.view(),
+            lambda: file.statistics(),
+            lambda: file.read(10),
+        ]
+        for call in calls:
+            file._calls = Interrupting()
+            with pytest.raises(KeyboardInterrupt):
+                call()
+            assert not file._calls
+        file._calls, file._movers = set(), Interrupting()
+        with pytest.raises(KeyboardInterrupt):
+            file.read(10)
+        assert not file._movers
+        file._movers = set()
+        assert file.read() == data
+    assert not file._closing
+    writer = fs.open(f"{directory}/written", "wb", buffering=0)
+    writer._calls = Interrupting()
+    with pytest.raises(KeyboardInterrupt):
+        writer.write(b"lost")
+    writer._calls = set(writer._calls)
+    assert writer.write(b"kept") == 4
+    writer.close()
+    assert fs.read_file(f"{directory}/written") == b"kept"
+
+
+def test_bytes_are_counted_once(fs, directory):
+    path = f"{directory}/file"
+    data = stored(fs, path, 100_000)
+    with fs.open(path, buffering=0) as file:
+        assert file.pread(0, 100_000) == data
+        before = file.statistics().total
+        buffer = bytearray(150_000)
+        # The mapped replica ends before the buffer does.
+        assert file.pread_into(40_000, buffer) == 60_000 and buffer[:60_000] == data[40_000:]
+        assert file.statistics().total == before + 60_000
+
+
 def test_threads_share_a_file(fs, directory):
     data = stored(fs, f"{directory}/file", BLOCK + 1000)
     wrong = []
@@ -353,8 +408,9 @@ def test_file_of_a_parent_is_no_trap_for_a_child(fs, directory):
     stored(fs, path, 1000)
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
+    call = object()
     with fs.open(path, buffering=0) as file:
-        file._begin()
+        file._begin(call)
         child = context.Process(target=read_inherited, args=(file, fs, path, answers))
         child.start()
         try:
@@ -363,7 +419,7 @@ def test_file_of_a_parent_is_no_trap_for_a_child(fs, directory):
             child.join(60)
             assert child.exitcode == 0
         finally:
-            file._end()
+            file._end(call)
             child.kill()
         assert len(file.read()) == 1000
 
