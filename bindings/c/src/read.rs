@@ -75,12 +75,14 @@ fn read_at(input: &Input, position: i64, buffer: Space, length: i32) -> Result<u
         return Ok(0);
     }
     let position = position_of(position)?;
-    // Bytes that are mapped already are copied in less time than a runtime takes to begin.
+    // Bytes that are mapped already are copied in less time than a runtime takes to begin. They count as read, so only
+    // the rest is read again.
     let done = input.positioned.try_read_at(position, buffer);
-    if done == buffer.len() {
+    let rest = position + done as u64;
+    if done == buffer.len() || (done > 0 && rest >= input.positioned.length()) {
         return Ok(done);
     }
-    input.waiter.wait(input.positioned.read_at(position, buffer))
+    Ok(done + input.waiter.wait(input.positioned.read_at(rest, &mut buffer[done..]))?)
 }
 
 #[unsafe(no_mangle)]
