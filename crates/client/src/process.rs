@@ -42,7 +42,8 @@ pub fn drop_inside<T>(value: T) {
 }
 
 /// Runs `future` to its end on this thread, within `runtime`. While it waits, calls `check` once in each `interval`, outside of
-/// the runtime, so that the check can make calls of its own. An error of the check ends the wait.
+/// the runtime, so that the check can make calls of its own. An error of the check ends the wait. The future is dropped
+/// within `runtime`, too: it may hold values that start a task then.
 ///
 /// The runtime needs no timer for that: a timer that ends before all others wakes one of its threads.
 pub fn block_on_checked<T, E>(
@@ -51,22 +52,27 @@ pub fn block_on_checked<T, E>(
     interval: Duration,
     mut check: impl FnMut() -> Result<(), E>,
 ) -> Result<T, E> {
-    let mut future = pin!(future);
+    let mut future = pin!(Some(future));
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
     let mut checked = None;
     loop {
-        let polled = {
+        {
             let _entered = runtime.enter();
-            future.as_mut().poll(&mut context)
-        };
-        if let Poll::Ready(value) = polled {
-            return Ok(value);
+            let waiting = future.as_mut().as_pin_mut().expect("the future is there until the end");
+            if let Poll::Ready(value) = waiting.poll(&mut context) {
+                future.set(None);
+                return Ok(value);
+            }
         }
         let now = Instant::now();
         let left = interval.saturating_sub(now - *checked.get_or_insert(now));
         if left.is_zero() {
-            check()?;
+            if let Err(error) = check() {
+                let _entered = runtime.enter();
+                future.set(None);
+                return Err(error);
+            }
             checked = Some(Instant::now());
             // The check may have taken a wake-up of the future.
             continue;
@@ -216,8 +222,11 @@ impl<T> Drop for Made<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::convert::Infallible;
     use std::rc::Rc;
+
+    use tokio::runtime::Handle;
 
     use super::*;
 
@@ -243,6 +252,27 @@ mod tests {
         assert_eq!(block_on_checked(runtime, never, interval, || Err("interrupted")), Err("interrupted"));
         let ready = std::future::ready(1);
         assert_eq!(block_on_checked(runtime, ready, Duration::ZERO, || Err("not asked")), Ok(1));
+    }
+
+    /// Notes whether it is dropped within a runtime.
+    struct DroppedInside<'a>(&'a Cell<Option<bool>>);
+
+    impl Drop for DroppedInside<'_> {
+        fn drop(&mut self) {
+            self.0.set(Some(Handle::try_current().is_ok()));
+        }
+    }
+
+    #[test]
+    fn interrupted_future_is_dropped_inside() {
+        let is_inside = Cell::new(None);
+        let held = DroppedInside(&is_inside);
+        let never = async move {
+            let _held = held;
+            std::future::pending::<()>().await;
+        };
+        let waited = block_on_checked(runtime().unwrap(), never, Duration::from_millis(1), || Err("interrupted"));
+        assert_eq!((waited, is_inside.get()), (Err("interrupted"), Some(true)));
     }
 
     #[test]
