@@ -222,7 +222,7 @@ fn call_after_a_long_pause_takes_a_new_connection() {
     let client = RpcClient::new(RpcClientOptions { idle_timeout, ..RpcClientOptions::default() });
     callers.block_on(client.call::<BlockProto>(&target, "echo", &block(1))).unwrap();
     let first = service.connection.load(Ordering::SeqCst);
-    let paused = std::time::Instant::now();
+    let paused = Instant::now();
     let is_closed = async || server.metrics().figures(1).connections == 0 && paused.elapsed() > idle_timeout;
     servers.block_on(until("the end of the idle connection", is_closed));
     // This call is started before the task of the connection runs again.
