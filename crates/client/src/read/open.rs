@@ -19,8 +19,9 @@ use crate::session::Session;
 /// Time that [`FileSystem::is_on_hearth`] waits for datanodes.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Number of files that are opened at once, while those before them are read.
-const OPENED_TOGETHER: usize = 64;
+/// Number of files that are opened first, before any is read. While they are read, twice as many are opened, and so on, so
+/// that few round trips are waited for.
+const OPENED_FIRST: usize = 64;
 
 impl FileSystem {
     /// Opens a file for reading.
@@ -98,16 +99,18 @@ impl FileSystem {
         wanted: &[(&str, ByteRange)],
         mut visit: impl FnMut(usize, Result<Cow<'_, [u8]>, Error>) + Send,
     ) {
-        let mut parts = wanted.chunks(OPENED_TOGETHER);
-        let Some(mut part) = parts.next() else { return };
+        let (mut part, mut rest) = wanted.split_at(wanted.len().min(OPENED_FIRST));
         let (mut opened, mut first) = (self.open_part(part).await, 0);
         loop {
             let ranges = part.iter().map(|(_, range)| *range).collect();
             let reading = visit_opened(&self.session, opened, ranges, |index, bytes| visit(first + index, bytes));
-            let Some(next) = parts.next() else { return reading.await };
+            if rest.is_empty() {
+                return reading.await;
+            }
+            let (next, behind) = rest.split_at(rest.len().min(2 * part.len()));
             ((), opened) = tokio::join!(reading, self.open_part(next));
             first += part.len();
-            part = next;
+            (part, rest) = (next, behind);
         }
     }
 
