@@ -8,10 +8,12 @@ call while they hold the GIL, or from a thread without a state of Python. From t
 import atexit
 import ctypes
 import errno
+import itertools
 import os
+import struct
 import threading
 from ctypes import POINTER, c_char_p, c_int, c_int16, c_int32, c_int64, c_short, c_size_t, c_uint16, c_void_p
-from typing import Any, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 DIRECTORY = os.environ.get("HEARTH_LIBHDFS_DIR") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib")
 
@@ -55,23 +57,13 @@ class FileInfoStructure(ctypes.Structure):
     ]
 
 
-class RangeStructure(ctypes.Structure):
-    _fields_ = [("path", c_char_p), ("offset", c_int64), ("length", c_int64)]
+#: `struct hearth_range`: address of the path, offset, length.
+_RANGE = struct.Struct("Pqq")
 
+#: `struct hearth_bytes`: address of the bytes, their number, error, address of its text, owner.
+_BYTES = struct.Struct("PqiPP")
 
-class BytesStructure(ctypes.Structure):
-    _fields_ = [
-        ("data", c_void_p),
-        ("length", c_int64),
-        ("error", c_int),
-        ("message", c_char_p),
-        ("owner", c_void_p),
-    ]
-
-
-_BYTES_SIZE = ctypes.sizeof(BytesStructure)
-
-#: Number of ranges that are freed with one call.
+#: Number of ranges whose bytes are copied before the library frees its own.
 FREED_TOGETHER = 16
 
 
@@ -130,8 +122,8 @@ for _name, _result, _arguments in [
     ("hdfsFileFreeReadStatistics", None, [POINTER(StatisticsStructure)]),
     ("hdfsGetLastExceptionStackTrace", c_char_p, []),
     ("hearth_version", c_char_p, []),
-    ("hearth_read_many", c_int64, [_HANDLE, POINTER(RangeStructure), c_size_t, POINTER(BytesStructure)]),
-    ("hearth_read_ranges", c_int64, [_HANDLE, POINTER(RangeStructure), c_size_t, POINTER(BytesStructure)]),
+    ("hearth_read_many", c_int64, [_HANDLE, c_void_p, c_size_t, c_void_p]),
+    ("hearth_read_ranges", c_int64, [_HANDLE, c_void_p, c_size_t, c_void_p]),
     ("hearth_free_bytes", None, [c_void_p, c_size_t]),
     ("hearth_file_length", c_int64, [_HANDLE]),
     ("hearth_view_open", _HANDLE, [_HANDLE, c_int64, c_int64, c_int]),
@@ -157,13 +149,13 @@ close_reader.restype, close_reader.argtypes = lib.hdfsCloseFile.restype, lib.hdf
 #: `hdfsPread`.
 read_at = lib.hdfsPread
 
-_allocate_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
-_allocate_bytes.restype, _allocate_bytes.argtypes = ctypes.py_object, [c_void_p, ctypes.c_ssize_t]
+_copied_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
+_copied_bytes.restype, _copied_bytes.argtypes = ctypes.py_object, [c_void_p, ctypes.c_ssize_t]
 
 
 def new_bytes(length: int) -> bytes:
     """Returns `bytes` that are not filled yet. A call fills them before anybody else sees them."""
-    return _allocate_bytes(None, length)
+    return _copied_bytes(None, length)
 
 
 #: Flags of `hearth_view_open`.
@@ -249,38 +241,44 @@ def as_path(path: Any) -> bytes:
 def read_many(handle: int, wanted: List[Tuple[Any, int, int]]) -> List[Any]:
     """Reads ranges of files in one call. An element is `bytes`, or the error of its range."""
     paths = [as_path(path) for path, _, _ in wanted]
-    ranges = [(path, offset, length) for path, (_, offset, length) in zip(paths, wanted)]
-    return _read(lib.hearth_read_many, handle, ranges, [path.decode() for path in paths])
+    text = ctypes.create_string_buffer(b"\0".join(paths))
+    places = itertools.accumulate((len(path) + 1 for path in paths), initial=ctypes.addressof(text))
+    ranges = [(place, offset, length) for place, (_, offset, length) in zip(places, wanted)]
+    return _read(lib.hearth_read_many, handle, ranges, lambda index: paths[index].decode())
 
 
 def read_ranges(file: int, wanted: List[Tuple[int, int]], name: str) -> List[Any]:
     """Reads ranges of an open file in one call. An element is `bytes`, or the error of its range."""
-    return _read(lib.hearth_read_ranges, file, [(None, offset, length) for offset, length in wanted], [name] * len(wanted))
+    return _read(lib.hearth_read_ranges, file, [(0, offset, length) for offset, length in wanted], lambda _: name)
 
 
-def _read(function: Any, handle: int, wanted: List[Tuple[Optional[bytes], int, int]], names: List[str]) -> List[Any]:
-    """names: of the files, for errors."""
+def _read(function: Any, handle: int, wanted: List[Tuple[int, int, int]], name: Callable[[int], str]) -> List[Any]:
+    """wanted: fields of `_RANGE`. name: returns the name of a range's file, for errors."""
     count = len(wanted)
-    ranges = (RangeStructure * count)(*(RangeStructure(*one) for one in wanted))
-    found = (BytesStructure * count)()
+    if count == 0:
+        return []
+    try:
+        ranges = b"".join(itertools.starmap(_RANGE.pack, wanted))
+    except struct.error as wrong:
+        raise ValueError(f"an offset or a length is no number of 64 bits: {wrong}") from None
+    found = ctypes.create_string_buffer(_BYTES.size * count)
     if function(handle, ranges, count, found) < 0:
         raise error()
+    records = memoryview(found).cast("B")
     results: List[Any] = []
     try:
-        # What is copied is freed soon, so that the next ones use the same memory again.
-        while len(results) < count:
-            first = len(results)
-            part = list(zip(found[first : first + FREED_TOGETHER], names[first : first + FREED_TOGETHER]))
-            results += [_taken(one, name) for one, name in part]
-            lib.hearth_free_bytes(ctypes.byref(found, first * _BYTES_SIZE), len(part))
+        for first in range(0, count, FREED_TOGETHER):
+            end = min(first + FREED_TOGETHER, count)
+            start = first * _BYTES.size
+            for address, length, number, message, _ in _BYTES.iter_unpack(records[start : end * _BYTES.size]):
+                if number:
+                    text = ctypes.string_at(message).decode(errors="replace") if message else ""
+                    results.append(make_error(number, text, name(len(results))))
+                else:
+                    results.append(_copied_bytes(address, length))
+            # The next ones are copied to the same memory.
+            lib.hearth_free_bytes(ctypes.byref(found, start), end - first)
         return results
     finally:
         # Does nothing for those that are free.
         lib.hearth_free_bytes(found, count)
-
-
-def _taken(one: BytesStructure, name: str) -> Any:
-    """Returns the bytes or the error of a range."""
-    if one.error:
-        return make_error(one.error, (one.message or b"").decode(errors="replace"), name)
-    return ctypes.string_at(one.data, one.length) if one.length else b""

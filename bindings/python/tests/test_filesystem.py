@@ -148,6 +148,10 @@ def test_many_files_in_one_call(fs, directory):
     assert fs.read_files(paths) == [b"%d" % number * 100 for number in range(200)]
     ranges = [(paths[7], 2, 3), (paths[7], 98, -1), (paths[7], 500, 10)]
     assert fs.read_ranges(ranges) == [b"777", b"77", b""]
+    assert fs.read_ranges([]) == fs.read_files([]) == []
+    for offset, length in [(1 << 63, 1), (0, 1 << 63), (0, 1.5)]:
+        with pytest.raises(ValueError, match="64 bits"):
+            fs.read_ranges([(ranges[0][0], offset, length)])
     found = fs.read_files([paths[0], f"{directory}/missing"], return_errors=True)
     assert found[0] == b"0" * 100 and isinstance(found[1], FileNotFoundError)
     with pytest.raises(FileNotFoundError):
