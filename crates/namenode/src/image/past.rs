@@ -334,6 +334,14 @@ impl Past {
             ends.retain(|end| *end <= last);
         }
         if has_moved {
+            // A state may end at a snapshot of another directory, which does not have the inode. The snapshot before it that
+            // has the inode must not be lost.
+            let known = ends.clone();
+            for stay in &stays {
+                let own = self.snapshots.get(&stay.first).map_or(&[][..], |row| self.spans.own(row.root));
+                let before = |end: &u32| own.get(own.partition_point(|number| number <= end).checked_sub(1)?).copied();
+                ends.extend(known.range(stay.first..stay.last).filter_map(before));
+            }
             let number = |(number, _): (&u32, &SnapshotRow)| *number;
             let mut longest: Option<Stay> = None;
             for stay in stays {
