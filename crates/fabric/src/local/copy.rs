@@ -1,8 +1,11 @@
 //! Copies memory in the same time for every position of source and destination.
 
-/// Bytes that one step of the loop copies.
 #[cfg(target_arch = "x86_64")]
-const STEP: usize = 64;
+use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_storeu_si128};
+
+/// Size of a cache line in bytes.
+#[cfg(target_arch = "x86_64")]
+pub(super) const LINE: usize = 64;
 
 /// Copies `from` into `into`, which has the same length.
 ///
@@ -13,25 +16,41 @@ const STEP: usize = 64;
 /// Panics if the lengths differ.
 #[cfg(target_arch = "x86_64")]
 pub fn copy(from: &[u8], into: &mut [u8]) {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_storeu_si128};
+    // SAFETY: the store writes the 16 bytes at its address, which needs no alignment. SSE2 is part of x86-64.
+    unsafe { copy_lines(from, into, |target, part| _mm_storeu_si128(target, part)) };
+}
+
+/// Copies `from` into `into`, which has the same length, with `store` for 16 bytes at a time. Only whole lines from the start
+/// on are copied this way.
+///
+/// Panics if the lengths differ.
+///
+/// # Safety
+///
+/// `store` writes the 16 bytes at its address and nothing else. It may rely on their being writable, and on no other
+/// alignment than that of the start of `into`.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(super) unsafe fn copy_lines(from: &[u8], into: &mut [u8], store: impl Fn(*mut __m128i, __m128i)) {
     assert_eq!(from.len(), into.len(), "the lengths of source and destination");
-    let whole = from.len() / STEP * STEP;
+    let whole = from.len() / LINE * LINE;
     let (target, last) = into.split_at_mut(whole);
-    for (source, target) in from.chunks_exact(STEP).zip(target.chunks_exact_mut(STEP)) {
+    for (source, target) in from.chunks_exact(LINE).zip(target.chunks_exact_mut(LINE)) {
         let (source, target) = (source.as_ptr().cast::<__m128i>(), target.as_mut_ptr().cast::<__m128i>());
-        // SAFETY: both sides have a step, 64 bytes, four times 16. The loads and stores need no alignment. SSE2 is part of
-        // x86-64.
-        unsafe {
-            let parts = [
-                _mm_loadu_si128(source),
-                _mm_loadu_si128(source.add(1)),
-                _mm_loadu_si128(source.add(2)),
-                _mm_loadu_si128(source.add(3)),
-            ];
-            _mm_storeu_si128(target, parts[0]);
-            _mm_storeu_si128(target.add(1), parts[1]);
-            _mm_storeu_si128(target.add(2), parts[2]);
-            _mm_storeu_si128(target.add(3), parts[3]);
+        // SAFETY: both sides have a line, 64 bytes, four times 16. The loads need no alignment. SSE2 is part of x86-64.
+        let (parts, targets) = unsafe {
+            (
+                [
+                    _mm_loadu_si128(source),
+                    _mm_loadu_si128(source.add(1)),
+                    _mm_loadu_si128(source.add(2)),
+                    _mm_loadu_si128(source.add(3)),
+                ],
+                [target, target.add(1), target.add(2), target.add(3)],
+            )
+        };
+        for (target, part) in targets.into_iter().zip(parts) {
+            store(target, part);
         }
     }
     last.copy_from_slice(&from[whole..]);

@@ -1,8 +1,7 @@
 //! Copies memory with non-temporal stores, which bypass the cache.
 
-/// Size of a cache line in bytes.
 #[cfg(target_arch = "x86_64")]
-const LINE: usize = 64;
+use super::copy::{LINE, copy_lines};
 
 /// Copies `from` into `into` (of the same length) in pieces of `piece` bytes, and has `check` verify each piece on the
 /// way. `check` sees a copy of the piece in the L1 cache. So each byte is fetched from memory once, and the verified
@@ -68,31 +67,13 @@ impl Drop for Fence {
 
 #[cfg(target_arch = "x86_64")]
 fn store_non_temporal(from: &[u8], into: &mut [u8]) {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+    use std::arch::x86_64::_mm_stream_si128;
     let head = into.as_ptr().align_offset(LINE).min(into.len());
     let (first, rest) = into.split_at_mut(head);
     first.copy_from_slice(&from[..head]);
-    let from = &from[head..];
-    let lines = rest.len() / LINE * LINE;
-    let (whole, last) = rest.split_at_mut(lines);
-    for (source, target) in from.chunks_exact(LINE).zip(whole.chunks_exact_mut(LINE)) {
-        let (source, target) = (source.as_ptr().cast::<__m128i>(), target.as_mut_ptr().cast::<__m128i>());
-        // SAFETY: both sides have a line, 64 bytes, four times 16; the target begins on a multiple of 64. SSE2 is part
-        // of x86-64.
-        unsafe {
-            let parts = [
-                _mm_loadu_si128(source),
-                _mm_loadu_si128(source.add(1)),
-                _mm_loadu_si128(source.add(2)),
-                _mm_loadu_si128(source.add(3)),
-            ];
-            _mm_stream_si128(target, parts[0]);
-            _mm_stream_si128(target.add(1), parts[1]);
-            _mm_stream_si128(target.add(2), parts[2]);
-            _mm_stream_si128(target.add(3), parts[3]);
-        }
-    }
-    last.copy_from_slice(&from[lines..]);
+    // SAFETY: the store writes the 16 bytes at its address. `rest` begins on a multiple of 64, unless it is empty, and so
+    // does each line. SSE2 is part of x86-64.
+    unsafe { copy_lines(&from[head..], rest, |target, part| _mm_stream_si128(target, part)) };
 }
 
 #[cfg(not(target_arch = "x86_64"))]
