@@ -8,6 +8,7 @@
 //! a NameNode sends. `cargo xtask test --cluster` runs all checks there, too, and without tokens.
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -517,12 +518,14 @@ fn spoiled(session: &mut Session) -> Result<()> {
         if is_mapped {
             reads(session.java()?, &path, &[(round, BLOCK)])?;
         }
-        let files = wait_until("the block to be on the disk", Duration::from_secs(60), || {
-            let files = replica_files(session, &Content::new(round).bytes(0, BLOCK as usize))?;
-            Ok((files.len() >= 2).then_some(files))
+        // A file can be renamed between its finding and its opening: the next search finds it again.
+        let files: Vec<File> = wait_until("the block to be on the disk", Duration::from_secs(60), || {
+            let found = replica_files(session, &Content::new(round).bytes(0, BLOCK as usize))?;
+            let opened: io::Result<_> =
+                found.iter().map(|file| File::options().read(true).write(true).open(file)).collect();
+            Ok(opened.ok().filter(|_| found.len() >= 2))
         })?;
         for file in &files {
-            let file = File::options().read(true).write(true).open(file)?;
             let mut byte = [0];
             file.read_exact_at(&mut byte, 100_000)?;
             file.write_all_at(&[byte[0] ^ 1], 100_000)?;

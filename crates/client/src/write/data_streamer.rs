@@ -96,11 +96,13 @@ impl DataStreamer {
         while let Some(first) = packets.recv().await {
             let mut unacknowledged = Unacknowledged::new(first);
             self.failed.clear();
+            let last_block = self.file.last_block.lock().await;
             self.progress.send_modify(|progress| {
                 progress.block += 1;
                 progress.granted_memory = GrantedMemory::Unknown;
                 progress.broken = false;
             });
+            drop(last_block);
             let mut span = Span::child("write block");
             let written = trace::within(span.context(), self.block(&mut unacknowledged, packets)).await;
             let block = written.inspect_err(|error| span.fail(error))?;

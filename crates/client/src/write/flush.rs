@@ -57,20 +57,29 @@ impl PendingFlush {
 
     /// Reports the block and its length to the namenode, once per pipeline, so that both survive a restart of the
     /// namenode.
-    async fn persist(&self) -> Result<(), Error> {
+    async fn persist(self) -> Result<(), Error> {
+        let is_due = self.updates || self.progress.borrow().pipelines != self.persisted.load(Ordering::Acquire);
+        if !self.persists || self.length == 0 || !is_due {
+            return Ok(());
+        }
+        let file = Arc::clone(&self.file);
+        // A task of its own: if this call is dropped, the next block still waits until the namenode has answered.
+        let recorded = tokio::spawn(trace::within(self.trace, self.record_length()));
+        recorded.await.map_err(|_| Failure::WriterClosed { path: file.path.clone() })?
+    }
+
+    async fn record_length(self) -> Result<(), Error> {
+        let WrittenFile { path, inode, client_name, last_block, .. } = &*self.file;
+        let _last_block = last_block.lock().await;
         let (block, pipelines) = {
             let progress = self.progress.borrow();
             (progress.block, progress.pipelines)
         };
-        // A later block has been allocated since. That recorded this one with its length.
-        let is_outdated = block > self.block;
-        let is_due = self.updates || pipelines != self.persisted.load(Ordering::Acquire);
-        if !self.persists || self.length == 0 || is_outdated || !is_due {
+        // A later block has begun since. Its allocation records this one with its length.
+        if block > self.block {
             return Ok(());
         }
-        let WrittenFile { path, inode, client_name, .. } = &*self.file;
-        let recording = self.session.namenode.fsync(path, *inode, client_name, self.length);
-        trace::within(self.trace, recording).await?;
+        self.session.namenode.fsync(path, *inode, client_name, self.length).await?;
         self.persisted.store(pipelines, Ordering::Release);
         Ok(())
     }

@@ -477,3 +477,29 @@ async fn flush_is_awaited_while_the_writer_continues() {
     assert!(datanode.bytes() == bytes);
     assert_eq!(datanode.asked(DataPath::Packets), 3, "blocks of 2000, 1 MiB and 1000 bytes");
 }
+
+/// `fsync` names no block. Sent too late, it would set the length of the next block, and the file could not be closed.
+#[tokio::test]
+async fn next_block_waits_until_the_length_of_the_last_is_recorded() {
+    let datanode = FakeDatanode::start(Breaks::AtOnce).await;
+    let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
+    let bytes = content(14, BLOCK + 700);
+    let mut writer = create(&client(&namenode, "packets"), "/file").await;
+    writer.write(&bytes[..BLOCK - 1000]).await.unwrap();
+    let pending = writer.begin_flush(FlushOptions::default()).await.unwrap();
+    namenode.record(false);
+    let flush = tokio::spawn(pending.acknowledged());
+    until("the flush to be recorded", async || namenode.recorded().len() == 1).await;
+    // Its caller gives up, but the request is on its way.
+    flush.abort();
+    writer.write(&bytes[BLOCK - 1000..]).await.unwrap();
+    until("the end of the first block", async || writer.last_block().is_some()).await;
+    let closing = tokio::spawn(writer.close());
+    let next = tokio::time::timeout(Duration::from_millis(200), namenode.asked_blocks(2)).await;
+    assert!(next.is_err(), "a block was requested before the length of the last one was recorded");
+    namenode.record(true);
+    closing.await.unwrap().unwrap();
+    namenode.asked_blocks(2).await;
+    assert!(datanode.bytes() == bytes);
+    assert_eq!(namenode.recorded(), [BLOCK as i64 - 1000]);
+}

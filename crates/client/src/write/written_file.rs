@@ -14,6 +14,9 @@ pub(crate) struct WrittenFile {
     pub block_size: u64,
     /// Set by the first flush.
     pub flushed: AtomicBool,
+    /// Held while a block is begun, and while the namenode is told the length of the last one: `fsync` names no block,
+    /// so the namenode would take the length for that of the next block.
+    pub last_block: tokio::sync::Mutex<()>,
 }
 
 /// Position at which writing starts.
@@ -31,6 +34,7 @@ pub(crate) struct WriteStart {
 
 impl WrittenFile {
     pub(crate) fn new(path: String, inode: u64, client_name: String, replication: u16, block_size: u64) -> Self {
-        Self { path, inode, client_name, replication, block_size, flushed: AtomicBool::new(false) }
+        let (flushed, last_block) = (AtomicBool::new(false), tokio::sync::Mutex::default());
+        Self { path, inode, client_name, replication, block_size, flushed, last_block }
     }
 }

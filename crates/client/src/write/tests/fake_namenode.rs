@@ -40,6 +40,10 @@ struct State {
     created: Mutex<Option<CreateRequestProto>>,
     /// `addBlock` is answered.
     allocates: watch::Sender<bool>,
+    /// Number of times that it was called.
+    asked_blocks: watch::Sender<usize>,
+    /// `fsync` is answered.
+    records: watch::Sender<bool>,
     /// A closed file of one block.
     closed: Mutex<Option<FileStatus>>,
     /// Its block, once another client has opened it for append.
@@ -69,6 +73,7 @@ impl FakeNamenode {
         let (last, heard, allocates) = (AtomicI64::new(1000), Mutex::default(), watch::Sender::new(true));
         let (refusals, completed) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let (spare, closed, created) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (asked_blocks, records) = (watch::Sender::new(0), watch::Sender::new(true));
         let (holders, recorded, opened) = (Mutex::default(), Mutex::default(), Mutex::default());
         let state = Arc::new(State {
             datanodes,
@@ -77,6 +82,8 @@ impl FakeNamenode {
             heard,
             created,
             allocates,
+            asked_blocks,
+            records,
             closed,
             opened,
             refusals,
@@ -162,6 +169,16 @@ impl FakeNamenode {
     pub fn allocate(&self, allocates: bool) {
         self.state.allocates.send_replace(allocates);
     }
+
+    /// Waits until this many blocks were requested in all.
+    pub async fn asked_blocks(&self, count: usize) {
+        let _ = self.state.asked_blocks.subscribe().wait_for(|asked| *asked >= count).await;
+    }
+
+    /// Sets whether `fsync` is answered.
+    pub fn record(&self, records: bool) {
+        self.state.records.send_replace(records);
+    }
 }
 
 impl State {
@@ -211,6 +228,7 @@ impl Service for State {
             "addBlock" => {
                 let asked = AddBlockRequestProto::decode(call.request).unwrap();
                 self.holders.lock().insert(asked.client_name.clone());
+                self.asked_blocks.send_modify(|count| *count += 1);
                 let _ = self.allocates.subscribe().wait_for(|allocates| *allocates).await;
                 self.heard.lock().excluded += asked.exclude_nodes.len();
                 let excluded = |uuid: &str| asked.exclude_nodes.iter().any(|node| node.id.datanode_uuid == uuid);
@@ -260,6 +278,7 @@ impl Service for State {
                 let asked = FsyncRequestProto::decode(call.request).unwrap();
                 self.holders.lock().insert(asked.client);
                 self.recorded.lock().extend(asked.last_block_length);
+                let _ = self.records.subscribe().wait_for(|records| *records).await;
                 FsyncResponseProto::default().encode_to_vec()
             }
             "complete" => {
