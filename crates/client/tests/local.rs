@@ -414,6 +414,31 @@ fn many_readers_share_open_replicas() {
     });
 }
 
+/// The NameNode's order of DataNodes at the same distance is random.
+#[test]
+fn one_mapping_of_a_block_serves_all_readers() {
+    let cluster = start(3, &[("dfs.replication", "3")]);
+    run(async {
+        let fs = cluster.client(&[("hearth.client.paths", "local")]);
+        let content = Content::new(3);
+        write(&fs, "/file", content, 4 * BLOCK).await?;
+        let mut mapped = Vec::new();
+        for round in 0..10 {
+            let reader = fs.open("/file").await?;
+            for block in 0..4 {
+                let at = block * BLOCK;
+                let view = reader.view(at as u64, BLOCK).await?;
+                anyhow::ensure!(view.is_shown() && view[..] == content.bytes(at as u64, BLOCK)[..], "block {block}");
+                if round == 0 {
+                    mapped.push(view.as_ptr() as usize);
+                }
+                anyhow::ensure!(view.as_ptr() as usize == mapped[block], "block {block} was mapped twice");
+            }
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn many_small_files_are_read_concurrently() {
     let cluster = start(2, &[]);

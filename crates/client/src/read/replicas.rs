@@ -324,13 +324,27 @@ impl Replicas {
         Shown::View(view)
     }
 
+    /// Returns the indexes of the block's replicas in the order in which they are tried: the NameNode's, after one that
+    /// this client has mapped. With several DataNodes on this machine, a client would else map each replica of a block.
+    fn replicas_in_order(&self, block: &LocatedBlock) -> impl Iterator<Item = usize> + use<> {
+        let replicas = 0..block.locations.len();
+        let is_mapped = |replica: &usize| {
+            let datanode = &block.locations[*replica].id.uuid;
+            self.session.short_circuit.cached_replica(&block.block, datanode).is_some()
+        };
+        let may_choose = replicas.len() > 1 && self.checks == Checks::All;
+        let first = may_choose.then(|| replicas.clone().find(is_mapped)).flatten();
+        first.into_iter().chain(replicas.filter(move |replica| Some(*replica) != first))
+    }
+
     /// Returns the first replica for which the local path is the next one to try, or `None` if no replica is like that.
     fn choose_local(&self, block: &Arc<LocatedBlock>) -> Option<Candidate> {
         let paths = || self.checks.paths(&self.session.options.read.paths);
         let being_written = self.locations.is_being_written(block);
         let dead = self.dead.lock();
         let mut suspect = None;
-        for (replica, datanode) in block.locations.iter().enumerate() {
+        for replica in self.replicas_in_order(block) {
+            let datanode = &block.locations[replica];
             for path in paths() {
                 let candidate = || Candidate { block: Arc::clone(block), replica, path };
                 if is_dead(&dead, &datanode.id.uuid, path) {
@@ -358,7 +372,8 @@ impl Replicas {
         let being_written = self.locations.is_being_written(block);
         let dead = self.dead.lock();
         let (mut suspect, mut unusable) = (None, Vec::new());
-        for (replica, datanode) in block.locations.iter().enumerate() {
+        for replica in self.replicas_in_order(block) {
+            let datanode = &block.locations[replica];
             for path in self.checks.paths(paths) {
                 let candidate = || Candidate { block: Arc::clone(block), replica, path };
                 match candidate::health(&self.session, block, being_written, datanode, path) {
