@@ -206,7 +206,10 @@ async fn measure(arguments: &DemoArguments, scratch: &Path, copies: &Path) -> an
     let what = format!("a random read of {length} in the DataNode's memory, CRCs checked");
     headline(format!("{:.1} us", random * 1e6), &what);
     if let Some(view) = view {
-        headline(format!("{:.1} ms", view * 1e3), &format!("a view of all {}, not one byte copied", human(bytes)));
+        headline(
+            format!("{:.1} ms", view * 1e3),
+            &format!("a view of all {}, CRCs compared, not one byte copied", human(bytes)),
+        );
     }
     headline(format!("{:.1} ms", pause * 1e3), "the longest pause of a read whose DataNode was killed");
     println!();
