@@ -3,7 +3,7 @@ package io.hearth.hdfs;
 import java.io.ByteArrayOutputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
-import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
@@ -18,8 +18,8 @@ import org.apache.hadoop.security.token.Token;
 
 /** Path and blocks of a file that Hadoop's client has opened: what the native client needs to open it without a call. */
 final class LocatedFile {
-    private static final Method PATH = method("getSrc");
-    private static final Method BLOCKS = method("getLocatedBlocks");
+    private static final Property PATH = Property.of("getSrc", "src");
+    private static final Property BLOCKS = Property.of("getLocatedBlocks", "locatedBlocks");
 
     /** Absolute path as the NameNode knows it. */
     final String path;
@@ -37,14 +37,26 @@ final class LocatedFile {
         this.located = known == null ? new LocatedBlock[0] : known.toArray(new LocatedBlock[0]);
     }
 
-    /** Returns a method of streams that only subclasses may call; null if this version of Hadoop lacks it. */
-    private static Method method(String name) {
-        try {
-            Method method = DFSInputStream.class.getDeclaredMethod(name);
-            method.setAccessible(true);
-            return method;
-        } catch (ReflectiveOperationException | RuntimeException e) {
-            return null;
+    /** What only subclasses of a stream may ask it for: by a method, or before Hadoop 3.3.5 by a field. */
+    private interface Property {
+        Object get(DFSInputStream stream) throws ReflectiveOperationException;
+
+        /** Returns null if this version of Hadoop has neither. */
+        static Property of(String method, String field) {
+            try {
+                Method found = DFSInputStream.class.getDeclaredMethod(method);
+                found.setAccessible(true);
+                return found::invoke;
+            } catch (ReflectiveOperationException | RuntimeException e) {
+                // The other way is tried.
+            }
+            try {
+                Field found = DFSInputStream.class.getDeclaredField(field);
+                found.setAccessible(true);
+                return found::get;
+            } catch (ReflectiveOperationException | RuntimeException e) {
+                return null;
+            }
         }
     }
 
@@ -56,12 +68,12 @@ final class LocatedFile {
     /** Returns the file of a stream; null if its bytes need decoding that the native client cannot do. */
     static LocatedFile of(DFSInputStream stream) throws IOException {
         try {
-            LocatedBlocks blocks = (LocatedBlocks) BLOCKS.invoke(stream);
+            LocatedBlocks blocks = (LocatedBlocks) BLOCKS.get(stream);
             if (blocks == null || blocks.getErasureCodingPolicy() != null || blocks.getFileEncryptionInfo() != null) {
                 return null;
             }
-            return new LocatedFile((String) PATH.invoke(stream), stream.getFileLength(), blocks);
-        } catch (IllegalAccessException | InvocationTargetException e) {
+            return new LocatedFile((String) PATH.get(stream), stream.getFileLength(), blocks);
+        } catch (ReflectiveOperationException e) {
             throw new IOException("cannot get the blocks of a stream", e);
         }
     }
