@@ -306,15 +306,20 @@ fn spark(arguments: &JobArguments, sides: &[Side<'_>], local: &Path, figures: &m
             let mut told = Vec::new();
             let costs = side.measured(|| {
                 told = said(scan(side, local, &["scan", &directory(side), &scans])?)?;
-                let warm = |name: &str| -> Result<f64> {
+                let all = |name: &str| -> Result<Vec<f64>> {
                     let values: Vec<f64> = told
                         .iter()
                         .filter(|(found, _)| found == name)
                         .map(|(_, value)| value.parse::<f64>())
                         .collect::<Result<_, _>>()?;
                     ensure!(values.len() == SPARK_SCANS, "{} values of {name}", values.len());
-                    Ok(median(&values[1..]))
+                    Ok(values)
                 };
+                let warm = |name: &str| all(name).map(|values| median(&values[1..]));
+                let least = (arguments.parquet_mib << 20) as f64;
+                for read in all("read")? {
+                    ensure!(read >= least, "a scan of {least} bytes has read {read}");
+                }
                 Ok(Timing { wall: warm("wall")?, client_cpu: warm("cpu")? })
             })?;
             side.add(figures, SPARK, &costs, SPARK_SCANS as f64);
