@@ -1,5 +1,6 @@
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hearth_types::Sharded;
 
 use crate::DataPath;
 
@@ -108,45 +109,31 @@ impl FileCounters {
     }
 }
 
-/// Counters that many threads update at once. They are sharded, so that the threads do not share a cache line.
+/// Counters that many threads update at once.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
-    shards: [Shard; SHARDS],
-}
+pub(crate) struct Counters(Sharded<Shard, SHARDS>);
 
 const SHARDS: usize = 16;
 
-/// Counters of some of the threads. Aligned to two cache lines, because processors fetch them in pairs.
+/// Counters of some of the threads.
 #[derive(Debug, Default)]
-#[repr(align(128))]
 struct Shard {
     read: [AtomicU64; DataPath::ALL.len()],
     written: [AtomicU64; DataPath::ALL.len()],
 }
 
-thread_local! {
-    static SHARD: Cell<usize> = {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        Cell::new(NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS)
-    };
-}
-
 impl Counters {
     pub(crate) fn count_read(&self, path: DataPath, bytes: usize) {
-        self.shard().read[path as usize].fetch_add(bytes as u64, Ordering::Relaxed);
+        self.0.of_thread().read[path as usize].fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn count_written(&self, path: DataPath, bytes: u64) {
-        self.shard().written[path as usize].fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    fn shard(&self) -> &Shard {
-        &self.shards[SHARD.try_with(Cell::get).unwrap_or(0)]
+        self.0.of_thread().written[path as usize].fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn statistics(&self) -> Statistics {
         let mut sum = Statistics::default();
-        for shard in &self.shards {
+        for shard in self.0.parts() {
             let totals = sum.read.iter_mut().chain(&mut sum.written);
             for (total, counter) in totals.zip(shard.read.iter().chain(&shard.written)) {
                 *total += counter.load(Ordering::Relaxed);
