@@ -16,7 +16,7 @@ use jni_sys::{JNIEnv, jboolean, jbyteArray, jclass, jint, jintArray, jlong, jlon
 use parking_lot::Mutex;
 
 use crate::jvm::{Jvm, Thrown};
-use crate::{NativeCall, configuration, guarded, handed, object, runtime, take_back};
+use crate::{NativeCall, configuration, guarded, handed, runtime, take_back};
 use target::{Array, Direct, Target};
 
 /// Time after which a thread that waits looks whether it was interrupted, again and again.
@@ -411,11 +411,8 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_readStarts(
     paths: jbyteArray,
     length: jint,
 ) -> jobjectArray {
-    // SAFETY: the JVM passes its environment of this thread.
-    let jvm = unsafe { Jvm::new(env) };
-    guarded(&jvm, std::ptr::null_mut(), || {
-        // SAFETY: Java keeps the client while it calls.
-        let client = unsafe { object::<FileSystem>(client) };
+    // SAFETY: the JVM passes its environment of this thread. Java keeps the client while it calls.
+    unsafe { NativeCall::<FileSystem>::new(env, client) }.run(std::ptr::null_mut(), |jvm, client| {
         let (paths, length) = (jvm.text(paths)?, length.max(0) as u64);
         let start = ByteRange::new(0, length).ok_or(Thrown::Argument("a length below 0"))?;
         let wanted: Vec<_> = paths.split_terminator('\0').map(|path| (path, start)).collect();
@@ -427,7 +424,7 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_readStarts(
                 arrays.put(index, &bytes);
             }
         };
-        wait(&jvm, client.visit_many(&wanted, put))?;
+        wait(jvm, client.visit_many(&wanted, put))?;
         arrays.finish()
     })
 }
