@@ -6,9 +6,11 @@ import java.io.InterruptedIOException;
 import java.io.OutputStream;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.conf.Configuration;
@@ -290,7 +292,7 @@ final class HearthClient {
             return 0;
         }
         if (opened != 0) {
-            reportOnce("Hearth's client reads the files of " + uri);
+            reportRead();
             return opened;
         }
         reportStrangers(file.path);
@@ -420,13 +422,21 @@ final class HearthClient {
             return null;
         }
         try {
-            return shared.client.call(client -> NativeFiles.readStarts(client, utf8(paths), length));
+            byte[][] starts = shared.client.call(client -> NativeFiles.readStarts(client, utf8(paths), length));
+            if (starts != null && Arrays.stream(starts).anyMatch(Objects::nonNull)) {
+                reportRead();
+            }
+            return starts;
         } catch (InterruptedIOException e) {
             throw e;
         } catch (IOException e) {
             LOG.debug("Hearth's client cannot read the starts of files", e);
             return null;
         }
+    }
+
+    private void reportRead() {
+        reportOnce("Hearth's client reads the files of " + uri);
     }
 
     /** Gives up the native client. Streams that are open go on with Hadoop's, which refuses. */
