@@ -60,11 +60,6 @@ impl JavaPath {
     /// Checks that the log of a client that has read files of `cluster` names this path, or why it was not taken. The log
     /// has the lines of level INFO of `io.hearth`.
     pub fn check_log(self, cluster: &Cluster, log: &str) -> Result<()> {
-        self.check_log_names(cluster.all_datanodes_are_hearth(), log)
-    }
-
-    /// Checks that the log of a client names this path, or why it was not taken. `is_taken`: which of the two.
-    pub fn check_log_names(self, is_taken: bool, log: &str) -> Result<()> {
         let says = |text: &str| log.contains(text);
         let (unused, used) = match self {
             Self::Stock => {
@@ -76,7 +71,7 @@ impl JavaPath {
             }
             Self::Files => ("Hearth's client is not used", "Hearth's client reads the files of hdfs://"),
         };
-        let expected = if is_taken { used } else { unused };
+        let expected = if cluster.all_datanodes_are_hearth() { used } else { unused };
         let other = if expected == used { unused } else { used };
         ensure!(says(expected) && !says(other), "{expected:?} is not what the log says: {log}");
         Ok(())

@@ -80,17 +80,6 @@ fn job(session: &Session, main: &str, arguments: &[&str]) -> Result<String> {
 /// returns the job's output.
 fn reading(session: &mut Session, input: &str, start: impl FnOnce(&Session) -> Result<ToolOutput>) -> Result<String> {
     let is_hearth = session.cluster.all_datanodes_are_hearth();
-    reading_by(session, input, is_hearth, start)
-}
-
-/// Like [`reading`]. `is_taken`: the jar, if the cluster is configured for it, must read the files.
-fn reading_by(
-    session: &mut Session,
-    input: &str,
-    is_taken: bool,
-    start: impl FnOnce(&Session) -> Result<ToolOutput>,
-) -> Result<String> {
-    let is_hearth = session.cluster.all_datanodes_are_hearth();
     let length = session.java()?.call("summary", json!({"path": input}))?["length"].as_u64().context("a length")?;
     let before = if is_hearth { packet_bytes(&session.cluster)? } else { 0 };
     let output = start(session)?;
@@ -98,7 +87,7 @@ fn reading_by(
     let path = JavaPath::of(&session.cluster);
     let errors = output.stderr.clone();
     let said = output.success()?;
-    path.check_log_names(is_taken, &errors)?;
+    path.check_log(&session.cluster, &errors)?;
     if is_hearth {
         let sent = after - before;
         let is_expected = if path == JavaPath::Stock { sent >= length } else { sent < length / 4 };
@@ -236,8 +225,7 @@ fn small_files(session: &mut Session) -> Result<()> {
     let path = JavaPath::of(&session.cluster);
     for interface in ["mapreduce", "mapred"] {
         let out = format!("/small-{interface}");
-        // Hearth's client reads many files by one call from Apache's DataNodes, too.
-        let said = reading_by(session, "/small", true, |session| {
+        let said = reading(session, "/small", |session| {
             let mut apache = session.cluster.apache()?.clone();
             if path == JavaPath::Stock {
                 apache = apache.with_hearth_jar()?;
@@ -260,8 +248,8 @@ fn small_files(session: &mut Session) -> Result<()> {
         };
         let (together, alone) = (counted("Files read together")?, counted("Files read one by one")?);
         let is_expected = match path {
-            JavaPath::Files => (together, alone) == (all, 0),
-            JavaPath::Stock | JavaPath::Blocks => (together, alone) == (0, all),
+            JavaPath::Files if session.cluster.all_datanodes_are_hearth() => (together, alone) == (all, 0),
+            JavaPath::Files | JavaPath::Stock | JavaPath::Blocks => (together, alone) == (0, all),
         };
         ensure!(is_expected, "{interface} by {path:?}: {together} files together, {alone} one by one, of {all}");
         let splits: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("= split: ")).collect();
