@@ -490,7 +490,7 @@ async fn next_block_waits_until_the_length_of_the_last_is_recorded() {
     namenode.record(false);
     let flush = tokio::spawn(pending.acknowledged());
     until("the flush to be recorded", async || namenode.recorded().len() == 1).await;
-    // Its caller gives up, but the request is on its way.
+    // The flush is dropped after its request was sent.
     flush.abort();
     writer.write(&bytes[BLOCK - 1000..]).await.unwrap();
     until("the end of the first block", async || writer.last_block().is_some()).await;
