@@ -331,7 +331,10 @@ impl Writer {
     /// namenode. Cancel safe: a call that was dropped can be repeated.
     pub async fn finish(&mut self) -> Result<(), Error> {
         self.send_rest().await?;
-        flush::acknowledged(&mut self.progress, self.queued, &self.file.path).await
+        flush::acknowledged(&mut self.progress, self.queued, &self.file.path).await?;
+        // Another client may close the file now. Flushes whose callers gave up may still be on their way.
+        drop(self.file.last_block.lock().await);
+        Ok(())
     }
 
     async fn send_rest(&mut self) -> Result<(), Error> {
@@ -372,6 +375,8 @@ impl Writer {
             let mut span = span;
             let ended = task.await.map_err(|_| Error::from(Failure::WriterClosed { path: file.path.clone() }));
             let last = ended.and_then(|outcome| outcome).inspect_err(|error| span.fail(error))?;
+            let mut last_block = file.last_block.lock().await;
+            last_block.is_closed = true;
             let completing = trace::within(span.context(), complete(&session, &file, last)).await;
             completing.inspect_err(|error| span.fail(error))?;
             if let Some(open) = open {

@@ -521,9 +521,12 @@ fn spoiled(session: &mut Session) -> Result<()> {
         // A file can be renamed between its finding and its opening: the next search finds it again.
         let files: Vec<File> = wait_until("the block to be on the disk", Duration::from_secs(60), || {
             let found = replica_files(session, &Content::new(round).bytes(0, BLOCK as usize))?;
-            let opened: io::Result<_> =
-                found.iter().map(|file| File::options().read(true).write(true).open(file)).collect();
-            Ok(opened.ok().filter(|_| found.len() >= 2))
+            let open = |file| File::options().read(true).write(true).open(file);
+            match found.iter().map(open).collect::<io::Result<Vec<File>>>() {
+                Ok(opened) => Ok((opened.len() >= 2).then_some(opened)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(error.into()),
+            }
         })?;
         for file in &files {
             let mut byte = [0];

@@ -30,7 +30,7 @@ pub(super) struct Replicas {
     pub(super) locations: Locations,
     checks: Checks,
     /// Paths to datanodes that failed a read of this file, with the time; cleared when no path is left.
-    dead: Mutex<HashMap<(DatanodeUuid, DataPath), Instant>>,
+    dead: Mutex<Dead>,
     /// Open replicas on this machine, for reads that do not wait.
     mapped_cache: MappedCache,
     /// Replicas with checksum errors, not yet reported; each datanode of a block is listed once.
@@ -324,26 +324,32 @@ impl Replicas {
         Shown::View(view)
     }
 
-    /// Returns the indexes of the block's replicas in the order in which they are tried: the NameNode's, after one that
-    /// this client has mapped. With several DataNodes on this machine, a client would else map each replica of a block.
-    fn replicas_in_order(&self, block: &LocatedBlock) -> impl Iterator<Item = usize> + use<> {
-        let replicas = 0..block.locations.len();
-        let is_mapped = |replica: &usize| {
-            let datanode = &block.locations[*replica].id.uuid;
-            self.session.short_circuit.cached_replica(&block.block, datanode).is_some()
+    /// Returns the index of a replica that this client has mapped and may read. With several DataNodes on this machine, a
+    /// client would else map each replica of a block, because the NameNode's order of them is random.
+    fn mapped_replica(&self, block: &LocatedBlock, being_written: bool) -> Option<usize> {
+        let first_path = self.checks.paths(&self.session.options.read.paths).next();
+        let may_choose = block.locations.len() > 1 && first_path == Some(DataPath::Local) && !being_written;
+        if !may_choose || block.block.length() <= SMALL_BYTES {
+            return None;
+        }
+        let is_mapped = |datanode: &DatanodeInfo| {
+            let cached = self.session.short_circuit.cached_replica(&block.block, &datanode.id.uuid);
+            cached.is_some_and(|replica| replica.mapped().is_some())
+                && candidate::health(&self.session, block, being_written, datanode, DataPath::Local) == Health::Healthy
         };
-        let may_choose = replicas.len() > 1 && self.checks == Checks::All;
-        let first = may_choose.then(|| replicas.clone().find(is_mapped)).flatten();
-        first.into_iter().chain(replicas.filter(move |replica| Some(*replica) != first))
+        let mapped = block.locations.iter().enumerate().filter(|(_, datanode)| is_mapped(datanode));
+        // Of two, all readers choose the same, so that the other mapping ends.
+        mapped.min_by(|one, other| one.1.id.uuid.0.cmp(&other.1.id.uuid.0)).map(|(replica, _)| replica)
     }
 
     /// Returns the first replica for which the local path is the next one to try, or `None` if no replica is like that.
     fn choose_local(&self, block: &Arc<LocatedBlock>) -> Option<Candidate> {
         let paths = || self.checks.paths(&self.session.options.read.paths);
         let being_written = self.locations.is_being_written(block);
+        let mapped = self.mapped_replica(block, being_written);
         let dead = self.dead.lock();
         let mut suspect = None;
-        for replica in self.replicas_in_order(block) {
+        for replica in in_order(block, mapped, &dead) {
             let datanode = &block.locations[replica];
             for path in paths() {
                 let candidate = || Candidate { block: Arc::clone(block), replica, path };
@@ -370,9 +376,10 @@ impl Replicas {
     fn choose(&self, block: &Arc<LocatedBlock>) -> Result<Option<Candidate>, Error> {
         let paths = &self.session.options.read.paths;
         let being_written = self.locations.is_being_written(block);
+        let mapped = self.mapped_replica(block, being_written);
         let dead = self.dead.lock();
         let (mut suspect, mut unusable) = (None, Vec::new());
-        for replica in self.replicas_in_order(block) {
+        for replica in in_order(block, mapped, &dead) {
             let datanode = &block.locations[replica];
             for path in self.checks.paths(paths) {
                 let candidate = || Candidate { block: Arc::clone(block), replica, path };
@@ -573,7 +580,16 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// be read, is not tried again until no other path is left.
 const FAILURE_BACKOFF: Duration = Duration::from_secs(60);
 
-fn is_dead(dead: &HashMap<(DatanodeUuid, DataPath), Instant>, datanode: &DatanodeUuid, path: DataPath) -> bool {
+/// Replicas and the paths to them that have failed, with the time.
+type Dead = HashMap<(DatanodeUuid, DataPath), Instant>;
+
+/// Returns the indexes of the block's replicas in the order in which they are tried: the NameNode's, after `mapped`.
+fn in_order(block: &LocatedBlock, mapped: Option<usize>, dead: &Dead) -> impl Iterator<Item = usize> + use<> {
+    let first = mapped.filter(|replica| !is_dead(dead, &block.locations[*replica].id.uuid, DataPath::Local));
+    first.into_iter().chain((0..block.locations.len()).filter(move |replica| Some(*replica) != first))
+}
+
+fn is_dead(dead: &Dead, datanode: &DatanodeUuid, path: DataPath) -> bool {
     match dead.get(&(datanode.clone(), path)) {
         None => false,
         Some(at) => path == DataPath::Packets || at.elapsed() < FAILURE_BACKOFF,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hearth_protocol::trace::{self, Span};
 use hearth_types::{DatanodeInfo, ExtendedBlock, LocatedBlock};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{MutexGuard, mpsc, watch};
 use tokio::time::Instant;
 
 use super::granted_memory::GrantedMemory;
@@ -13,7 +13,7 @@ use super::packet_sender::PacketSender;
 use super::pipeline::{Ended, Pipeline, Unacknowledged};
 use super::pipeline_set_up::Target;
 use super::progress::Progress;
-use super::written_file::{WriteStart, WrittenFile};
+use super::written_file::{LastBlock, WriteStart, WrittenFile};
 use crate::Error;
 use crate::error::Failure;
 use crate::session::Session;
@@ -96,15 +96,15 @@ impl DataStreamer {
         while let Some(first) = packets.recv().await {
             let mut unacknowledged = Unacknowledged::new(first);
             self.failed.clear();
-            let last_block = self.file.last_block.lock().await;
+            let file = Arc::clone(&self.file);
+            let last_block = file.last_block.lock().await;
             self.progress.send_modify(|progress| {
                 progress.block += 1;
                 progress.granted_memory = GrantedMemory::Unknown;
                 progress.broken = false;
             });
-            drop(last_block);
             let mut span = Span::child("write block");
-            let written = trace::within(span.context(), self.block(&mut unacknowledged, packets)).await;
+            let written = trace::within(span.context(), self.block(&mut unacknowledged, packets, last_block)).await;
             let block = written.inspect_err(|error| span.fail(error))?;
             if span.is_recording() {
                 span.set("hdfs.block", block.to_string());
@@ -117,11 +117,12 @@ impl DataStreamer {
         Ok(last)
     }
 
-    /// Writes the next block, or the rest of the last one.
+    /// Writes the next block, or the rest of the last one. `last_block`: see [`WrittenFile::last_block`].
     async fn block(
         &mut self,
         unacknowledged: &mut Unacknowledged,
         packets: &mut mpsc::Receiver<Arc<Packet>>,
+        last_block: MutexGuard<'_, LastBlock>,
     ) -> Result<ExtendedBlock, Error> {
         let append = self.append.take();
         self.appended = append.is_some();
@@ -129,6 +130,7 @@ impl DataStreamer {
             Some(block) => self.continue_block(block, unacknowledged).await?,
             None => self.new_block(unacknowledged).await?,
         };
+        drop(last_block);
         let written = self.write_block(pipeline, unacknowledged, packets).await?;
         written.ok_or_else(|| Failure::WriterClosed { path: self.file.path.clone() }.into())
     }

@@ -58,8 +58,7 @@ impl PendingFlush {
     /// Reports the block and its length to the namenode, once per pipeline, so that both survive a restart of the
     /// namenode.
     async fn persist(self) -> Result<(), Error> {
-        let is_due = self.updates || self.progress.borrow().pipelines != self.persisted.load(Ordering::Acquire);
-        if !self.persists || self.length == 0 || !is_due {
+        if !self.persists || self.length == 0 || !self.is_due() {
             return Ok(());
         }
         let file = Arc::clone(&self.file);
@@ -68,18 +67,33 @@ impl PendingFlush {
         recorded.await.map_err(|_| Failure::WriterClosed { path: file.path.clone() })?
     }
 
+    /// Returns true if the namenode is to be told of the block: no flush has done so since its pipeline was set up, or
+    /// the caller wants it.
+    fn is_due(&self) -> bool {
+        self.updates || self.progress.borrow().pipelines != self.persisted.load(Ordering::Acquire)
+    }
+
     async fn record_length(self) -> Result<(), Error> {
         let WrittenFile { path, inode, client_name, last_block, .. } = &*self.file;
-        let _last_block = last_block.lock().await;
-        let (block, pipelines) = {
+        let mut last_block = last_block.lock().await;
+        let (block, pipelines, failed) = {
             let progress = self.progress.borrow();
-            (progress.block, progress.pipelines)
+            (progress.block, progress.pipelines, progress.failed.clone())
         };
-        // A later block has begun since. Its allocation records this one with its length.
-        if block > self.block {
+        // The allocation of a later block, and the end of the file, have recorded this one with its length.
+        if block > self.block || last_block.is_closed {
+            return failed.filter(|_| self.updates).map_or(Ok(()), Err);
+        }
+        let recorded = if last_block.recorded.0 == self.block { last_block.recorded.1 } else { 0 };
+        let is_known = pipelines == self.persisted.load(Ordering::Acquire) && self.length <= recorded;
+        // Another flush may have told more while this one waited for it.
+        if is_known || !self.is_due() {
             return Ok(());
         }
-        self.session.namenode.fsync(path, *inode, client_name, self.length).await?;
+        // Flushes end in any order, and Apache's namenode would make the block shorter.
+        let length = self.length.max(recorded);
+        self.session.namenode.fsync(path, *inode, client_name, length).await?;
+        last_block.recorded = (self.block, length);
         self.persisted.store(pipelines, Ordering::Release);
         Ok(())
     }

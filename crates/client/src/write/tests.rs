@@ -469,8 +469,9 @@ async fn flush_is_awaited_while_the_writer_continues() {
     for _ in 0..2 {
         writer.begin_flush(end).await.unwrap().acknowledged().await.unwrap();
     }
+    // The namenode knows this length.
     writer.begin_flush(update).await.unwrap().acknowledged().await.unwrap();
-    assert_eq!(namenode.recorded(), [1000, 2000, 2000]);
+    assert_eq!(namenode.recorded(), [1000, 2000]);
     until("the first block", async || writer.last_block().is_some_and(|block| block.length() == 2000)).await;
     writer.write(&bytes[2000..]).await.unwrap();
     writer.close().await.unwrap();
@@ -502,4 +503,30 @@ async fn next_block_waits_until_the_length_of_the_last_is_recorded() {
     namenode.asked_blocks(2).await;
     assert!(datanode.bytes() == bytes);
     assert_eq!(namenode.recorded(), [BLOCK as i64 - 1000]);
+}
+
+/// The length of a flush that arrives behind the end of the file could be taken for that of a block appended later.
+#[tokio::test]
+async fn file_is_not_closed_while_a_length_is_being_recorded() {
+    let datanode = FakeDatanode::start(Breaks::AtOnce).await;
+    let namenode = FakeNamenode::start(vec![datanode.info("one")]).await;
+    let bytes = content(15, 2000);
+    let mut writer = create(&client(&namenode, "packets"), "/file").await;
+    writer.write(&bytes[..1000]).await.unwrap();
+    let first = writer.begin_flush(FlushOptions::default()).await.unwrap();
+    writer.write(&bytes[1000..]).await.unwrap();
+    let update = FlushOptions { update_length: true, ..FlushOptions::default() };
+    let second = writer.begin_flush(update).await.unwrap();
+    namenode.record(false);
+    let flushes = [first, second].map(|flush| tokio::spawn(flush.acknowledged()));
+    until("a flush to be recorded", async || namenode.recorded().len() == 1).await;
+    flushes.iter().for_each(tokio::task::JoinHandle::abort);
+    let mut closing = tokio::spawn(writer.close());
+    let early = tokio::time::timeout(Duration::from_millis(200), &mut closing).await;
+    assert!(early.is_err() && namenode.completed() == 0, "the file was closed");
+    namenode.record(true);
+    closing.await.unwrap().unwrap();
+    let recorded = namenode.recorded();
+    assert!(recorded.is_sorted() && recorded.last().is_some_and(|length| *length <= 2000), "{recorded:?}");
+    assert!(datanode.bytes() == bytes);
 }

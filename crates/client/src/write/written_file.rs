@@ -14,9 +14,18 @@ pub(crate) struct WrittenFile {
     pub block_size: u64,
     /// Set by the first flush.
     pub flushed: AtomicBool,
-    /// Held while a block is begun, and while the namenode is told the length of the last one: `fsync` names no block,
-    /// so the namenode would take the length for that of the next block.
-    pub last_block: tokio::sync::Mutex<()>,
+    /// Held while a block is allocated, while the file is closed, and while the namenode is told the length of the last
+    /// block: `fsync` names no block, so the namenode would take the length for that of the next one.
+    pub last_block: tokio::sync::Mutex<LastBlock>,
+}
+
+/// What the namenode was told of the last block.
+#[derive(Debug, Default)]
+pub(crate) struct LastBlock {
+    /// Number of the block, counted from 1, whose length was recorded last, and that length.
+    pub recorded: (u64, u64),
+    /// Nothing is told any more: this client is closing the file, or has closed it.
+    pub is_closed: bool,
 }
 
 /// Position at which writing starts.
