@@ -7,6 +7,7 @@ mod debian;
 mod dist;
 mod java;
 mod libhdfs;
+mod logrotate;
 mod old_glibc;
 mod prometheus;
 mod python;
@@ -63,6 +64,8 @@ enum Chore {
     },
     /// Fetch Debian's Prometheus into .cache/, for the test of the dashboard and the alert rules
     Prometheus,
+    /// Fetch Debian's logrotate into .cache/, for the test of the packages' rotation of logs
+    Logrotate,
     /// Run the tests of traces, which need a build with the feature `opentelemetry`
     Tracing,
     /// Run readers on every path while files change under them, for a long time
@@ -112,6 +115,10 @@ fn main() -> ExitCode {
         }),
         Chore::Prometheus => prometheus::fetch().map(|home| {
             println!("Prometheus is in {}", home.join("usr/bin").display());
+            ExitCode::SUCCESS
+        }),
+        Chore::Logrotate => logrotate::fetch().map(|program| {
+            println!("logrotate is {}", program.display());
             ExitCode::SUCCESS
         }),
         Chore::Tracing => test::tracing(),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{TestArguments, apache, java, libhdfs, prometheus, python, run, vm, wheel};
+use crate::{TestArguments, apache, java, libhdfs, logrotate, prometheus, python, run, vm, wheel};
 
 /// The suites that start real clusters, Apache's and ours, have a package of their own.
 const INTEROP: &str = "hearth-interop";
@@ -304,6 +304,7 @@ fn fetch(slow: bool) -> Vec<String> {
         ("PyArrow and its like", python::libraries()),
         ("Apache's hdfs.h", libhdfs::fetch_headers()),
         ("Debian's Prometheus", prometheus::fetch()),
+        ("logrotate", logrotate::fetch()),
         ("valgrind", run::require(&[("valgrind", "--version")], &["valgrind"]).map(|()| crate::root())),
         ("Chromium", run::require(&[(CHROMIUM, "--version")], &[CHROMIUM]).map(|()| crate::root())),
     ];

@@ -132,10 +132,10 @@ fn restart_on_upgrade_can_be_turned_off() {
 /// logrotate takes the file, and renames or truncates the logs that it names.
 #[test]
 fn logs_are_rotated() {
-    if Command::new("logrotate").arg("--version").output().is_err() {
-        writeln!(std::io::stdout(), "\nSKIPPED the rotation of logs: there is no logrotate").unwrap();
-        return;
-    }
+    let mut logrotate = match hearth_testkit::logrotate() {
+        Ok(command) => command,
+        Err(error) => return hearth_testkit::skip_or_fail("logs_are_rotated", error),
+    };
     let scratch = Scratch(std::env::temp_dir().join(format!("hearth-logrotate-{}", std::process::id())));
     let home = scratch.0.join("hearth");
     let logs = home.join("up/one/logs");
@@ -150,7 +150,7 @@ fn logs_are_rotated() {
     let text = text.replace("su hearth hearth\n", "").replace("/var/lib/hearth", home.to_str().unwrap());
     let (file, state) = (scratch.0.join("logrotate"), scratch.0.join("state"));
     fs::write(&file, text).unwrap();
-    let output = Command::new("logrotate").arg("--force").arg("--state").arg(&state).arg(&file).output().unwrap();
+    let output = logrotate.arg("--force").arg("--state").arg(&state).arg(&file).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.is_empty(), "{said}");
     // The NameNode makes a new file. Servers of `hearth up --processes` keep theirs.

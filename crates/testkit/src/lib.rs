@@ -49,8 +49,8 @@ pub use nameservices::{Nameservices, NameservicesSpec};
 pub use ports::free_port;
 pub use prerequisites::{
     Missing, apache_libhdfs, apache_libhdfs_headers, files_below, hearth_jar, hearth_program, in_virtual_machine,
-    left_to_virtual_machine, libhdfs, prometheus, python_wheel, python_with_hdfs_native, python_with_libraries,
-    python_with_torch, skip, skip_or_fail, unshared_directory, use_program, workspace_root,
+    left_to_virtual_machine, libhdfs, logrotate, prometheus, python_wheel, python_with_hdfs_native,
+    python_with_libraries, python_with_torch, skip, skip_or_fail, unshared_directory, use_program, workspace_root,
 };
 pub use process::{Process, wait_until};
 pub use proxy::{Direction, Recorded, RecordingProxy};

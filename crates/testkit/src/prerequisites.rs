@@ -146,6 +146,25 @@ pub fn prometheus() -> Result<PathBuf> {
     Ok(home)
 }
 
+/// Returns a command that starts `logrotate`: the installed one, else Debian's.
+pub fn logrotate() -> Result<Command> {
+    let installed = Command::new("logrotate").arg("--version").output();
+    if installed.is_ok_and(|output| output.status.success()) {
+        return Ok(Command::new("logrotate"));
+    }
+    let home = workspace_root().join(".cache/logrotate");
+    let program = home.join("usr/sbin/logrotate");
+    if !program.exists() {
+        bail!(Missing { what: "logrotate", cure: "cargo xtask logrotate" });
+    }
+    // libpopt is beside it, in one of two places, which depends on the distribution.
+    let triple = format!("{}-linux-gnu", std::env::consts::ARCH);
+    let libraries = ["usr/lib", "lib"].map(|directory| home.join(directory).join(&triple));
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", std::env::join_paths(libraries).context("the workspace's path has a colon")?);
+    Ok(command)
+}
+
 /// Returns the directory of Apache's `hdfs.h`.
 pub fn apache_libhdfs_headers() -> Result<PathBuf> {
     let directory = workspace_root().join(".cache/hdfs-sys/include");
