@@ -259,6 +259,14 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode> {
     let (started, ticks) = (Instant::now(), processor_ticks());
     let tail = run_all(&mut tally, suites);
     tally.note_times(begun, started, ticks.zip(processor_ticks()), tail);
+    // At the end: it builds the program once more, with another feature, in the place of the one that the suites use.
+    if slow
+        && !only_some
+        && filter.is_empty()
+        && let Err(error) = count_tracing(&mut tally)
+    {
+        tally.fail(format!("tracing: {error:#}"));
+    }
     Ok(tally.report())
 }
 
@@ -267,21 +275,27 @@ fn place_from_end(name: &str) -> usize {
     LONGEST.iter().rev().position(|longest| *longest == name).map_or(0, |place| place + 1)
 }
 
-/// Lints and tests of the code behind the feature `opentelemetry`. It has a command of its own, because it compiles most crates once more.
+/// `cargo xtask tracing`.
 pub fn tracing() -> Result<ExitCode> {
-    const FEATURE: [&str; 2] = ["--features", "opentelemetry"];
     let mut tally = Tally::default();
+    count_tracing(&mut tally)?;
+    Ok(tally.report())
+}
+
+/// Lints and tests of the code behind the feature `opentelemetry`. Only the slow run has them, because they compile most crates once more.
+fn count_tracing(tally: &mut Tally) -> Result<()> {
+    const FEATURE: [&str; 2] = ["--features", "opentelemetry"];
     let lints = ["clippy", "-p", "hearth-protocol", "-p", "hearth-client", "-p", "hearth", "--all-targets"];
-    check(&mut tally, "lints", run::cargo().args(lints).args(FEATURE).args(["--", "-D", "warnings"]));
+    check(tally, "lints with tracing", run::cargo().args(lints).args(FEATURE).args(["--", "-D", "warnings"]));
     for (package, target) in [("hearth-protocol", "--lib"), ("hearth", "--test=traces")] {
         let mut command = run::cargo();
         command.args(["test", "-p", package, target]).args(FEATURE).args(["--", "--test-threads=1"]);
         if package == "hearth-protocol" {
             command.arg("trace");
         }
-        suite(&mut tally, package, &mut command)?;
+        suite(tally, &format!("{package} with tracing"), &mut command)?;
     }
-    Ok(tally.report())
+    Ok(())
 }
 
 /// Clock ticks that the processors have been busy and idle since the machine started. `None` without `/proc/stat`, whose
