@@ -112,10 +112,7 @@ impl Source {
             commit.push_str("-modified");
         }
         let time = git(&["log", "-1", "--format=%ct"])?.parse().context("git's time of the commit")?;
-        let metadata = run::output(run::cargo().args(["metadata", "--offline", "--no-deps", "--format-version", "1"]))?;
-        let metadata: serde_json::Value = serde_json::from_str(&metadata).context("cargo's metadata")?;
-        let packages = metadata["packages"].as_array().context("cargo's metadata has packages")?;
-        let hearth = packages.iter().find(|package| package["name"] == "hearth").context("no package hearth")?;
+        let hearth = run::package("hearth")?;
         Ok(Self { version: hearth["version"].as_str().context("a package has a version")?.to_owned(), commit, time })
     }
 }

@@ -37,7 +37,7 @@ enum Chore {
     Apache,
     /// Make the Python environments with hdfs-native and with PyArrow in .cache/, and fetch Apache's hdfs.h
     Python,
-    /// Build the jar of the Java binding, with native libraries for old and new Linux systems: target/java
+    /// Build the jar of the Java binding, with native libraries for old and new Linux systems, and what is published with it: target/java
     Java(java::JavaArguments),
     /// Run a command of this machine in a virtual machine with RDMA verbs, e.g. `cargo xtask vm -- ibv_devinfo`
     Vm(vm::VmArguments),

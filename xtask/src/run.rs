@@ -31,6 +31,14 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
 }
 
+/// Returns what `cargo metadata` tells of a package of the workspace.
+pub fn package(name: &str) -> Result<serde_json::Value> {
+    let metadata = output(cargo().args(["metadata", "--offline", "--no-deps", "--format-version", "1"]))?;
+    let metadata: serde_json::Value = serde_json::from_str(&metadata).context("cargo's metadata")?;
+    let packages = metadata["packages"].as_array().context("cargo's metadata has packages")?;
+    packages.iter().find(|package| package["name"] == name).cloned().with_context(|| format!("no package {name}"))
+}
+
 /// Returns whether the program exists and can be started with `argument` (a version flag).
 pub fn exists(program: impl AsRef<OsStr>, argument: &str) -> bool {
     Command::new(program)

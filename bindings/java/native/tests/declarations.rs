@@ -30,8 +30,10 @@ fn native_methods_are_defined() {
 }
 
 #[test]
-fn jar_has_the_version_of_the_library() {
+fn jar_has_the_version_and_license_of_the_library() {
     let pom = read("pom.xml");
     let version = format!("<artifactId>hearth-hdfs</artifactId>\n  <version>{}</version>", env!("CARGO_PKG_VERSION"));
     assert!(pom.contains(&version), "bindings/java/pom.xml has another version than Cargo.toml");
+    let license = format!("<license>\n      <name>{}</name>", env!("CARGO_PKG_LICENSE"));
+    assert!(pom.contains(&license), "bindings/java/pom.xml has another license than Cargo.toml");
 }
