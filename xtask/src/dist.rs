@@ -23,7 +23,8 @@ pub struct DistArguments {
     /// Package this program instead of building one
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// Then install, use, upgrade and remove the packages in a bare Debian, as root
+    /// Then install, use, upgrade and remove the packages in a bare Debian, as root. Of another machine's, only start the program,
+    /// under qemu
     #[arg(long)]
     check: bool,
 }
@@ -79,8 +80,8 @@ pub fn run(arguments: &DistArguments) -> Result<()> {
     let out = target().join("package");
     std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     ensure!(
-        !arguments.check || arguments.machine.is_this(),
-        "--check runs the program, which is for {}",
+        !arguments.check || arguments.machine.is_this() || arguments.machine == Machine::Aarch64,
+        "--check runs the program, and that of {} cannot be emulated here",
         arguments.machine.name()
     );
     let program = match &arguments.program {
@@ -98,10 +99,16 @@ pub fn run(arguments: &DistArguments) -> Result<()> {
         package(&source, version, arguments.machine, &program, &documents, &image_packages, out)
     };
     package(&source.version, &out)?;
-    if arguments.check {
-        check::run(&source.version, &out, package)?;
+    if !arguments.check {
+        return Ok(());
     }
-    Ok(())
+    if arguments.machine.is_this() {
+        check::run(&source.version, arguments.machine, &out, package)
+    } else {
+        // A program that was built elsewhere may be of another commit.
+        let id = if arguments.program.is_some() { &source.version } else { &source.commit };
+        check::emulated(&source.version, arguments.machine, &out, &program, id)
+    }
 }
 
 impl Source {
@@ -205,6 +212,11 @@ fn apt_get(machine: Machine, home: &Path) -> Result<Command> {
         command.args(["-o", &option]);
     }
     Ok(command)
+}
+
+/// Returns the file name of a container image.
+fn image_file(version: &str, machine: Machine) -> String {
+    format!("hearth-{version}-image-{}.tar", machine.debian_name())
 }
 
 /// Writes all packages into `out`.

@@ -11,6 +11,7 @@ mod logrotate;
 mod old_glibc;
 mod prometheus;
 mod python;
+mod qemu;
 mod run;
 mod stress;
 mod test;

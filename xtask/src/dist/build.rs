@@ -46,17 +46,22 @@ pub fn program(source: &Source, machine: Machine, out: &Path) -> Result<PathBuf>
         println!("{} {:.1} MiB", path.display(), size(path)? as f64 / f64::from(1 << 20));
     }
     if machine.is_this() {
-        let said = run::output(Command::new(&program).arg("version"))?;
-        let triple = old_glibc::triple(machine.name());
-        ensure!(
-            said.contains(&source.commit) && said.contains(&triple) && said.contains("features:"),
-            "`hearth version` lacks the commit {}, the target {triple} or the features: {said}",
-            source.commit
-        );
+        check_version(&mut Command::new(&program), machine, &source.commit)?;
     }
     let bytes = size(&program)?;
     ensure!(bytes <= PROGRAM_BYTES_MAX, "the program has {bytes} bytes, more than {PROGRAM_BYTES_MAX}");
     Ok(program)
+}
+
+/// Checks what a program of Hearth says of itself. `program`: a command that runs it. `id`: the commit that it is built of, or its version.
+pub fn check_version(program: &mut Command, machine: Machine, id: &str) -> Result<()> {
+    let said = run::output(program.arg("version"))?;
+    let triple = old_glibc::triple(machine.name());
+    ensure!(
+        said.starts_with("hearth ") && said.contains(id) && said.contains(&triple) && said.contains("features:"),
+        "`hearth version` lacks {id}, the target {triple} or the features: {said}"
+    );
+    Ok(())
 }
 
 pub fn objcopy(machine: Machine, flags: &[&str], from: &Path, to: &Path) -> Result<()> {

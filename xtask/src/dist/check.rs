@@ -1,12 +1,14 @@
 //! `cargo xtask dist --check`: installs the packages in a bare Debian, without Rust, Java or systemd, and works with them there: the services'
-//! commands, put and get, an upgrade that keeps the data, removal. The scripts are in `packaging/check`.
+//! commands, put and get, an upgrade that keeps the data, removal. The scripts are in `packaging/check`. skopeo reads the image where it is installed.
+//! The program of another machine only starts, under qemu.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
-use crate::{python, root, run, target, vm};
+use super::{Machine, build, image_file};
+use crate::{python, qemu, root, run, target, vm};
 
 /// Validates Kubernetes manifests against the schemas that it contains.
 const SCHEMAS: [&str; 2] = ["kubernetes-validate==1.37.0", "PyYAML"];
@@ -14,8 +16,24 @@ const SCHEMAS: [&str; 2] = ["kubernetes-validate==1.37.0", "PyYAML"];
 /// Release of the bare Debian.
 const DEBIAN: &str = "bookworm";
 
-/// `package` writes the packages of a version into a directory.
-pub fn run(version: &str, packages: &Path, package: impl Fn(&str, &Path) -> Result<()>) -> Result<()> {
+/// Checks the packages of aarch64 on another processor: their program starts under qemu, and skopeo reads the image, if there is one.
+pub fn emulated(version: &str, machine: Machine, packages: &Path, program: &Path, id: &str) -> Result<()> {
+    build::check_version(&mut qemu::Aarch64::fetch()?.command(program), machine, id)?;
+    let image = packages.join(image_file(version, machine));
+    if image.exists() {
+        inspect_image(&image, version, machine)?;
+    }
+    println!("the program of {} runs under qemu", machine.name());
+    Ok(())
+}
+
+/// Checks the packages of this machine. `package` writes those of a version into a directory.
+pub fn run(
+    version: &str,
+    machine: Machine,
+    packages: &Path,
+    package: impl Fn(&str, &Path) -> Result<()>,
+) -> Result<()> {
     run::require(
         &[("debootstrap", "--version"), ("rpm", "--version"), ("ip", "-V")],
         &["debootstrap", "rpm", "iproute2"],
@@ -48,12 +66,14 @@ pub fn run(version: &str, packages: &Path, package: impl Fn(&str, &Path) -> Resu
     let mut rpm = Command::new("sh");
     run::run_or_fail(rpm.arg(scripts.join("rpm.sh")).arg(&copy).arg(&both).args([version, &next]))?;
 
-    let mut image = Command::new("unshare");
-    image.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "sh"]).arg(scripts.join("image.sh"));
+    let mut engine = Command::new("unshare");
+    engine.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "sh"]).arg(scripts.join("image.sh"));
     for version in [version, &next] {
-        image.arg(unpack_image(&both, version, &work)?);
+        let archive = both.join(image_file(version, machine));
+        inspect_image(&archive, version, machine)?;
+        engine.arg(unpack_image(&archive, version, &work)?);
     }
-    run::run_or_fail(image.arg(work.join("volume")))?;
+    run::run_or_fail(engine.arg(work.join("volume")))?;
 
     let python = python::tools(&root().join(".cache/dist/schemas"), &SCHEMAS)?.join("python");
     let manifests = root().join("packaging/kubernetes/hearth.yaml");
@@ -105,18 +125,38 @@ fn bare_root() -> Result<PathBuf> {
     Ok(home)
 }
 
+/// Lets skopeo read an image in both of its forms, as engines do. Says so if there is no skopeo.
+fn inspect_image(archive: &Path, version: &str, machine: Machine) -> Result<()> {
+    ensure!(archive.exists(), "there is no image {}", archive.display());
+    if !run::exists("skopeo", "--version") {
+        println!("skopeo is missing, so no engine's code has read {}", archive.display());
+        return Ok(());
+    }
+    let path = archive.display();
+    for reference in [format!("docker-archive:{path}:hearth:{version}"), format!("oci-archive:{path}:{version}")] {
+        let said = run::output(Command::new("skopeo").arg("inspect").arg(&reference))?;
+        let found: serde_json::Value =
+            serde_json::from_str(&said).with_context(|| format!("skopeo's answer about {reference}"))?;
+        ensure!(
+            found["Os"] == "linux"
+                && found["Architecture"] == machine.debian_name()
+                && found["Labels"]["org.opencontainers.image.version"] == version
+                && found["Layers"].as_array().is_some_and(|layers| layers.len() == 2),
+            "skopeo reads something else in {reference} than Hearth {version} for {}, in two layers: {said}",
+            machine.debian_name()
+        );
+    }
+    println!("skopeo reads {path} as an image of Docker's and of OCI");
+    Ok(())
+}
+
 /// Unpacks the layers of an image as an engine does. Returns the root.
-fn unpack_image(packages: &Path, version: &str, work: &Path) -> Result<PathBuf> {
-    let prefix = format!("hearth-{version}-image-");
-    let entries = std::fs::read_dir(packages)?.collect::<std::io::Result<Vec<_>>>()?;
-    let Some(image) = entries.iter().find(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)) else {
-        bail!("there is no image of version {version}");
-    };
+fn unpack_image(archive: &Path, version: &str, work: &Path) -> Result<PathBuf> {
     let (saved, rootfs) = (work.join(format!("image-{version}")), work.join(format!("rootfs-{version}")));
     for directory in [&saved, &rootfs] {
         std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     }
-    run::run_or_fail(Command::new("tar").arg("-C").arg(&saved).arg("-xf").arg(image.path()))?;
+    run::run_or_fail(Command::new("tar").arg("-C").arg(&saved).arg("-xf").arg(archive))?;
     let manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(saved.join("manifest.json"))?)?;
     let layers = manifest[0]["Layers"].as_array().context("the image has no layers")?;
     for layer in layers {

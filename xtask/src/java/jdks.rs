@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{debian, python, root, run};
+use crate::{python, qemu, root, run};
 
 /// Versions that are checked where they can be had.
 const VERSIONS: [u32; 5] = [8, 11, 17, 21, 25];
@@ -106,11 +106,7 @@ fn runtime_of(site: &Path) -> Result<PathBuf> {
 
 /// Returns a runtime of aarch64, with `java` a script that starts it under qemu.
 pub fn emulated() -> Result<Runtime> {
-    const QEMU: &str = "usr/bin/qemu-aarch64-static";
-    const LIBC: &str = "usr/aarch64-linux-gnu";
-    let loader = format!("{LIBC}/lib/ld-linux-aarch64.so.1");
-    let packages = ["qemu-user-static", "libc6-arm64-cross"];
-    let system = debian::unpacked(&packages, root().join(".cache/qemu-aarch64"), &[QEMU, &loader])?;
+    let emulator = qemu::Aarch64::fetch()?;
     let site = root().join(format!(".cache/jdk-{EMULATED}-aarch64"));
     if runtime_of(&site).is_err() {
         let package = package(EMULATED).context("its package is named above")?;
@@ -123,13 +119,10 @@ pub fn emulated() -> Result<Runtime> {
     }
     let java = runtime_of(&site)?;
     let script = root().join(".cache/qemu-aarch64/java");
-    // A plain processor: qemu is slow in the pointer authentication of newer ones.
-    let text = format!(
-        "#!/bin/sh\nexec '{}' -cpu cortex-a72 -L '{}' '{}' -XX:TieredStopAtLevel=1 \"$@\"\n",
-        system.join(QEMU).display(),
-        system.join(LIBC).display(),
-        java.display()
-    );
+    let emulated = emulator.command(&java);
+    let words = std::iter::once(emulated.get_program()).chain(emulated.get_args());
+    let words: Vec<String> = words.map(|word| format!("'{}'", word.to_string_lossy())).collect();
+    let text = format!("#!/bin/sh\nexec {} -XX:TieredStopAtLevel=1 \"$@\"\n", words.join(" "));
     fs::write(&script, text).with_context(|| format!("cannot write {}", script.display()))?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))
         .with_context(|| format!("cannot make {} executable", script.display()))?;
