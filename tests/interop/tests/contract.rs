@@ -7,9 +7,9 @@
 //! failure, so that the list only shrinks. A run of everything writes docs/contract.md. Filters (`-- Append Quota`)
 //! select classes.
 //!
-//! The classes that read or write files run a second time (`contract::files::...`), with the file system of Hearth's jar, by
-//! which they read and write. `cargo xtask test --cluster` also runs the classes of file systems there whose subject is
-//! neither.
+//! Classes also run with Hearth's jar: `contract::blocks::...` with the blocks that it gives Apache's client,
+//! `contract::files::...` with its file system. `cargo xtask test --cluster` runs all classes in both ways. Other runs
+//! choose those that take a path of the jar's own. The log of the tests' JVM must show that the jar was used.
 
 #![expect(clippy::disallowed_methods, reason = "it waits for other processes, in real time")]
 
@@ -21,9 +21,9 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use hearth_interop::slow;
-use hearth_testkit::{Cluster, ClusterSpec, Implementation, Missing, skip_or_fail, workspace_root};
+use hearth_testkit::{Cluster, ClusterSpec, Implementation, JavaPath, Missing, skip_or_fail, workspace_root};
 
 /// Apache's test classes that run on HDFS, and classes of this project for abstract ones that Apache does not run
 /// there.
@@ -100,6 +100,32 @@ const WITHOUT_DATA: &[&str] = &[
     "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractSetTimes",
 ];
 
+/// Classes that read back content of closed files. If one of them has run, the log must name the path of its reads.
+const READERS: &[&str] = &[
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractAppend",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractConcat",
+    "hearth.contract.CopyFromLocal",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractCreate",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractMultipartUploader",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractOpen",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractPathHandle",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractRename",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractSeek",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractUnbuffer",
+    "org.apache.hadoop.fs.contract.hdfs.TestHDFSContractVectoredRead",
+    "org.apache.hadoop.fs.contract.hdfs.TestDFSWrappedIO",
+    "org.apache.hadoop.fs.TestHDFSFileContextMainOperations",
+    "org.apache.hadoop.hdfs.TestHDFSFileSystemContract",
+    "hearth.contract.FsMainOperations",
+    "org.apache.hadoop.hdfs.TestLocalDFS",
+];
+
+/// Clients of the tests' JVM, in the order of their runs and of the page's columns.
+const CLIENTS: &[JavaPath] = &[JavaPath::Stock, JavaPath::Blocks, JavaPath::Files];
+
+/// Log of the tests' JVM, in the cluster's directory.
+const LOG: &str = "contract.log";
+
 /// No test is silent for longer than its own timeout of three minutes.
 const SILENCE_MAX: Duration = Duration::from_secs(240);
 
@@ -154,43 +180,41 @@ fn main() -> ExitCode {
     }
 }
 
-/// File system of the tests' JVM.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Client {
-    Apache,
-    /// That of Hearth's Java binding, which reads and writes files by Hearth's client.
-    Hearth,
+/// Returns the name of a class in the results.
+fn name_of(client: JavaPath, class: &str) -> String {
+    match client {
+        JavaPath::Stock => format!("contract::{}", short(class)),
+        JavaPath::Blocks | JavaPath::Files => format!("contract::{}::{}", client.name(), short(class)),
+    }
 }
 
-impl Client {
-    /// Returns the name of a class in the results.
-    fn name_of(self, class: &str) -> String {
-        match self {
-            Self::Apache => format!("contract::{}", short(class)),
-            Self::Hearth => format!("contract::files::{}", short(class)),
-        }
-    }
-
-    /// Returns whether the class runs with this client. Hearth's reads and writes files; everything else stays Apache's.
-    fn runs(self, class: &str) -> bool {
-        let contracts = ["ontract", "FileContext", "TestFc", "FSMain", "FsMain", "WrappedIO"];
-        let is_contract = contracts.iter().any(|part| class.contains(part));
-        self == Self::Apache || is_contract && (slow() || !WITHOUT_DATA.contains(&class))
-    }
+/// Returns whether the class runs with this client.
+fn runs(client: JavaPath, class: &str) -> bool {
+    let contracts = ["ontract", "FileContext", "TestFc", "FSMain", "FsMain", "WrappedIO"];
+    let takes_own_path = match client {
+        JavaPath::Stock => true,
+        // Only reads differ from Apache's client alone.
+        JavaPath::Blocks => READERS.contains(&class),
+        JavaPath::Files => contracts.iter().any(|part| class.contains(part)) && !WITHOUT_DATA.contains(&class),
+    };
+    takes_own_path || slow()
 }
 
 fn run() -> Result<ExitCode> {
+    for class in READERS.iter().chain(WITHOUT_DATA) {
+        ensure!(CLASSES.contains(class), "{class} is not among the classes");
+    }
     let filters: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let recording = std::env::var("HEARTH_CONTRACT_RECORD").is_ok_and(|value| value == "1");
-    let clients: &[Client] = if recording { &[Client::Apache] } else { &[Client::Apache, Client::Hearth] };
+    let clients = if recording { &CLIENTS[..1] } else { CLIENTS };
     let (mut failed, mut passed, mut filtered) = (0, 0, 0);
-    for client in clients {
-        let of_client: Vec<&str> = CLASSES.iter().copied().filter(|class| client.runs(class)).collect();
+    for client in clients.iter().copied() {
+        let of_client: Vec<&str> = CLASSES.iter().copied().filter(|class| runs(client, class)).collect();
         let wanted = |class: &str| {
-            let (long, named) = (format!("contract::{class}"), client.name_of(class));
+            let (long, named) = (format!("contract::{class}"), name_of(client, class));
             // The class's full name selects it for Apache's client only.
             let matches =
-                |filter: &String| named.contains(filter) || *client == Client::Apache && long.contains(filter);
+                |filter: &String| named.contains(filter) || client == JavaPath::Stock && long.contains(filter);
             filters.is_empty() || filters.iter().any(matches)
         };
         let classes: Vec<&str> = of_client.iter().copied().filter(|class| wanted(class)).collect();
@@ -198,9 +222,9 @@ fn run() -> Result<ExitCode> {
         if classes.is_empty() {
             continue;
         }
-        let failures = match run_with(*client, &classes, recording, filters.is_empty()) {
-            Err(error) if *client == Client::Hearth && error.is::<Missing>() => {
-                skip_or_fail("contract::files::*", &error);
+        let failures = match run_with(client, &classes, recording, filters.is_empty()) {
+            Err(error) if client != JavaPath::Stock && error.is::<Missing>() => {
+                skip_or_fail(&name_of(client, "*"), &error);
                 continue;
             }
             failures => failures?,
@@ -217,7 +241,7 @@ fn run() -> Result<ExitCode> {
 
 /// Runs the classes with a client, on a cluster of its own. Returns the number of failures. `all`: these are all of the
 /// client's classes.
-fn run_with(client: Client, classes: &[&str], recording: bool, all: bool) -> Result<usize> {
+fn run_with(client: JavaPath, classes: &[&str], recording: bool, all: bool) -> Result<usize> {
     let make = if recording { Implementation::Apache } else { Implementation::Hearth };
     let mut cluster = cluster(make, client)?;
     let started = Instant::now();
@@ -230,29 +254,53 @@ fn run_with(client: Client, classes: &[&str], recording: bool, all: bool) -> Res
     let not_yet = not_yet()?;
     let failures = compare(classes, &seen, &apache, &not_yet);
     for (class, why) in &failures {
-        println!("---- {} ----\n{}\n", client.name_of(class), why.join("\n"));
+        println!("---- {} ----\n{}\n", name_of(client, class), why.join("\n"));
     }
     if !failures.is_empty() {
         println!("{}", cluster.log_tails());
     }
     for class in classes {
         let outcome = if failures.contains_key(short(class)) { "FAILED" } else { "ok" };
-        println!("test {} ... {outcome}", client.name_of(class));
+        println!("test {} ... {outcome}", name_of(client, class));
     }
-    if !all {
-        classes.iter().for_each(|class| print!("{}", row(named(class), &figures(short(class), &seen, &apache))));
-    } else if client == Client::Apache {
-        write_if_changed(&workspace_root().join("docs/contract.md"), &page(&seen, &apache, &not_yet))?;
+    if all {
+        let path = workspace_root().join("docs/contract.md");
+        let old = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let results = Results { client, classes, seen: &seen };
+        write_if_changed(&path, &page(&old, &results, &apache, &not_yet))?;
+    } else {
+        for class in classes {
+            let figures = [Some(theirs(short(class), &apache)), Some(ours(short(class), &seen))];
+            print!("{}", row(named(class), &figures));
+        }
     }
+    let log = fs::read(cluster.directory().join(LOG)).with_context(|| format!("cannot read {LOG}"))?;
+    check_path(client, &cluster, classes, &String::from_utf8_lossy(&log))?;
     Ok(failures.len())
+}
+
+/// Checks by the log of the tests' JVM that the jar was used as `client` says. The jar logs each path once for the JVM, so
+/// `hearth.java.required` must find single files that take another one.
+fn check_path(client: JavaPath, cluster: &Cluster, classes: &[&str], log: &str) -> Result<()> {
+    let said: Vec<&str> = log.lines().filter(|line| line.contains("hearth.hdfs")).collect();
+    let said = said.join("\n");
+    ensure!(!said.contains("not used"), "contract::{}: the jar was not used: {said}", client.name());
+    if classes.iter().any(|class| READERS.contains(class)) {
+        client.check_log(cluster, &said).with_context(|| format!("contract::{}", client.name()))?;
+        let writes = said.contains("Hearth's client writes the files of hdfs://");
+        ensure!(writes == (client == JavaPath::Files), "contract::{}: writes by the jar: {writes}", client.name());
+    }
+    Ok(())
 }
 
 /// Starts a cluster with replication 2, like that of Apache's own contract tests. The third DataNode is for tests that
 /// need three replicas.
-fn cluster(make: Implementation, client: Client) -> Result<Cluster> {
-    let spec = ClusterSpec::new(make, make);
-    let spec = if client == Client::Hearth { spec.hearth_file_system() } else { spec };
-    spec.datanodes(3)
+fn cluster(make: Implementation, client: JavaPath) -> Result<Cluster> {
+    ClusterSpec::new(make, make)
+        .java_path(client)
+        // Without effect on Apache's client alone. With the jar, a test fails rather than take another path.
+        .set("hearth.java.required", true)
+        .datanodes(3)
         .set("dfs.replication", 2)
         .set("hearth.memory.limit", "256m")
         // The limits of TestNameNodeXAttr.
@@ -272,7 +320,7 @@ fn short(class: &str) -> &str {
 /// Runs the classes in one JVM.
 fn run_classes(cluster: &mut Cluster, classes: &[&str]) -> Result<BTreeMap<Key, Seen>> {
     let mut command = cluster.apache()?.contract(cluster.conf(), "hearth.contract.Contract")?;
-    let log = cluster.directory().join("contract.log");
+    let log = cluster.directory().join(LOG);
     let errors = fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
     // Some write into their working directory.
     let directory = cluster.directory().join("contract");
@@ -403,23 +451,59 @@ fn compare(
     failures
 }
 
-/// Returns the content of docs/contract.md.
-fn page(seen: &BTreeMap<Key, Seen>, apache: &BTreeMap<Key, Outcome>, not_yet: &BTreeMap<Key, String>) -> String {
+/// Numbers of run, passed, skipped and failed tests.
+type Figures = [usize; 4];
+
+/// Results of one client.
+struct Results<'a> {
+    client: JavaPath,
+    /// Those that ran.
+    classes: &'a [&'a str],
+    seen: &'a BTreeMap<Key, Seen>,
+}
+
+/// Returns the content of docs/contract.md. Figures of other clients, and of classes that did not run, are kept from `old`,
+/// its content before.
+fn page(old: &str, results: &Results<'_>, apache: &BTreeMap<Key, Outcome>, not_yet: &BTreeMap<Key, String>) -> String {
     let mut text = String::from(
         "# Apache's contract tests\n\n\
-         Apache Hadoop 3.4.2 defines by JUnit classes what a file system must do. They run with the options of Apache's own HDFS contract, through Apache's own client.\n\
+         Apache Hadoop 3.4.2 defines by JUnit classes what a file system must do. They run with the options of Apache's own HDFS contract.\n\
          `tests/interop/tests/contract.rs` (part of `cargo xtask test`) runs them against Hearth's NameNode with three of its DataNodes.\n\
          It compares each result with that of Apache's servers (`tests/interop/contract/apache.tsv`), and writes this page.\n\
          Every test that passes on Apache's servers passes here, except for the list at the end.\n\
          Tests that fail on both inspect servers outside their process, or need links or encryption.\n\n\
-         | class | Apache: run | pass | skip | fail | Hearth: run | pass | skip | fail |\n\
-         |---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+         Each group of columns names the servers and the client:\n\n\
+         | group | servers | client |\n\
+         |---|---|---|\n\
+         | Apache | Apache's | Apache's |\n\
+         | Hearth | Hearth's | Apache's |\n\
+         | blocks | Hearth's | Apache's, to which [Hearth's jar](using.md#java-spark-hbase-mapreduce-hive) gives the blocks of its machine |\n\
+         | files | Hearth's | the file system of Hearth's jar |\n\n\
+         `cargo xtask test --cluster` runs all classes with each client. Without `--cluster`, only some run with the jar, and the figures of the others stay.\n\
+         \u{2013}: not run yet.\n\n\
+         | class | Apache: run | pass | skip | fail | Hearth: run | pass | skip | fail | blocks: run | pass | skip | fail | files: run | pass | skip | fail |\n\
+         |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
-    let mut total = [0; 8];
+    let kept = figures_of_page(old);
+    let mut total: Vec<Option<Figures>> = vec![None; 1 + CLIENTS.len()];
     for class in CLASSES {
-        let figures = figures(short(class), seen, apache);
-        (0..8).for_each(|i| total[i] += figures[i]);
-        text.push_str(&row(named(class), &figures));
+        let name = named(class);
+        let mut columns = vec![Some(theirs(short(class), apache))];
+        for (at, client) in CLIENTS.iter().enumerate() {
+            let ran = *client == results.client && results.classes.contains(class);
+            columns.push(if ran {
+                Some(ours(short(class), results.seen))
+            } else {
+                kept.get(name).and_then(|figures| *figures.get(at)?)
+            });
+        }
+        for (sum, column) in total.iter_mut().zip(&columns) {
+            if let Some(figures) = column {
+                let sum = sum.get_or_insert([0; 4]);
+                (0..4).for_each(|i| sum[i] += figures[i]);
+            }
+        }
+        text.push_str(&row(name, &columns));
     }
     text.push_str(&row("all", &total));
     if not_yet.is_empty() {
@@ -433,28 +517,52 @@ fn page(seen: &BTreeMap<Key, Seen>, apache: &BTreeMap<Key, Outcome>, not_yet: &B
     text
 }
 
+/// Returns the figures of each class on a page, in the order of [`CLIENTS`]; `None` for one that has not run.
+fn figures_of_page(page: &str) -> BTreeMap<&str, Vec<Option<Figures>>> {
+    let row = |line: &str| -> Vec<Option<Figures>> {
+        let numbers: Vec<Option<usize>> = line.split('|').skip(1).map(|cell| cell.trim().parse().ok()).collect();
+        // The first four are those of Apache's servers.
+        let groups = numbers.chunks_exact(4).skip(1);
+        groups.map(|four| Some([four[0]?, four[1]?, four[2]?, four[3]?])).collect()
+    };
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| "));
+    rows.filter_map(|line| Some((line.split('|').next()?.trim(), row(line)))).collect()
+}
+
 /// Returns the page's name of a class.
 fn named(class: &str) -> &str {
     short(class).trim_start_matches("TestHDFSContract").trim_start_matches("Test")
 }
 
-/// Returns the numbers of run, passed, skipped and failed tests: Apache's, and Hearth's.
-fn figures(class: &str, seen: &BTreeMap<Key, Seen>, apache: &BTreeMap<Key, Outcome>) -> [usize; 8] {
-    let theirs: Vec<Outcome> = apache.iter().filter(|((of, _), _)| of == class).map(|(_, outcome)| *outcome).collect();
-    let ours: Vec<Outcome> = seen.iter().filter(|((of, _), _)| of == class).map(|(_, seen)| seen.outcome).collect();
-    let mut figures = [0; 8];
-    for (at, outcomes) in [theirs, ours].into_iter().enumerate() {
-        figures[at * 4] = outcomes.len();
-        for (offset, kind) in [Outcome::Pass, Outcome::Skip, Outcome::Fail].into_iter().enumerate() {
-            figures[at * 4 + 1 + offset] = outcomes.iter().filter(|outcome| **outcome == kind).count();
-        }
+/// Returns the figures of Apache's servers.
+fn theirs(class: &str, apache: &BTreeMap<Key, Outcome>) -> Figures {
+    figures(apache.iter().filter(|((of, _), _)| of == class).map(|(_, outcome)| *outcome))
+}
+
+/// Returns the figures of this run.
+fn ours(class: &str, seen: &BTreeMap<Key, Seen>) -> Figures {
+    figures(seen.iter().filter(|((of, _), _)| of == class).map(|(_, seen)| seen.outcome))
+}
+
+fn figures(outcomes: impl Iterator<Item = Outcome>) -> Figures {
+    let mut figures = [0; 4];
+    for outcome in outcomes {
+        figures[0] += 1;
+        figures[match outcome {
+            Outcome::Pass => 1,
+            Outcome::Skip => 2,
+            Outcome::Fail => 3,
+        }] += 1;
     }
     figures
 }
 
-fn row(name: &str, figures: &[usize; 8]) -> String {
-    let figures: Vec<String> = figures.iter().map(usize::to_string).collect();
-    format!("| {name} | {} |\n", figures.join(" | "))
+fn row(name: &str, columns: &[Option<Figures>]) -> String {
+    let cells = columns.iter().copied().flat_map(|figures| match figures {
+        Some(figures) => figures.map(|number| number.to_string()),
+        None => ["\u{2013}"; 4].map(str::to_owned),
+    });
+    format!("| {name} | {} |\n", cells.collect::<Vec<String>>().join(" | "))
 }
 
 fn write_if_changed(path: &Path, text: &str) -> Result<()> {
