@@ -270,6 +270,9 @@ public final class Driver {
             // handle: the stream's description, which tells who writes
             case "writtenBy":
                 return String.valueOf(writer(r).getWrappedStream());
+            // handle: the class of the stream that Hadoop's client or Hearth's file system has made
+            case "writerClass":
+                return writer(r).getWrappedStream().getClass().getSimpleName();
             // path or handle: the class that reads the bytes
             case "readBy":
                 return withReader(r, in -> in.getWrappedStream().getClass().getSimpleName());

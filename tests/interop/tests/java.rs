@@ -115,6 +115,8 @@ const FILE_TOKEN_CHECKS: &[Check] = &[
     ("users_and_closed_file_systems_are_kept_apart", users),
 ];
 
+const CODED_CHECKS: &[Check] = &[("erasure_coded_files_go_to_hadoops_client", erasure_coded)];
+
 fn main() -> ExitCode {
     use Implementation::{Apache, Hearth};
     let of = |namenode, datanode| {
@@ -154,11 +156,14 @@ fn main() -> ExitCode {
             .set("hearth.client.paths", paths)
             .set("hearth.one-sided.transport", "tcp")
     };
+    // Hearth's NameNode has no erasure coding.
+    let coded = files(Apache, Hearth).datanodes(3).labelled("erasure-coded");
     let remote_clusters = vec![remote("packets", "packets"), remote("one-sided", "one-sided,packets")];
     run(&[
         Suite { name: "java_files", clusters: file_clusters, checks: FILE_CHECKS },
         Suite { name: "java_files", clusters: file_token_clusters, checks: FILE_TOKEN_CHECKS },
         Suite { name: "java_files", clusters: remote_clusters, checks: REMOTE_CHECKS },
+        Suite { name: "java_files", clusters: vec![coded], checks: CODED_CHECKS },
         Suite { name: "java_files", clusters: vec![files_short_of_memory], checks: MEMORY_CHECKS },
         Suite { name: "java_files", clusters: vec![files_unscanned], checks: SPOILED_CHECKS },
         Suite { name: "java", clusters, checks: CHECKS },
@@ -914,4 +919,44 @@ fn required_client(session: &mut Session) -> Result<()> {
     changes.push(("hearth.java.required", "true"));
     let (mut java, _) = logged(session, &apache, "required-client", &changes)?;
     refused_client(&mut java, "/required-client", "no DataNode with the first block")
+}
+
+/// The jar neither writes nor reads them: their blocks contain parts, which only Hadoop's client puts together.
+fn erasure_coded(session: &mut Session) -> Result<()> {
+    let apache = session.cluster.apache()?.clone();
+    let (mut java, log) = logged(session, &apache, "erasure-coded", &[])?;
+    store(&mut java, "/replicated", 1, BLOCK)?;
+    carried(&mut java, "/replicated", &[(1, BLOCK)])?;
+    ensure!(read_by(&mut java, "/replicated")? == BY_HEARTH, "the jar is not in use");
+
+    java.call("mkdirs", json!({"path": "/coded"}))?;
+    java.call("erasureCode", json!({"path": "/coded", "policy": "XOR-2-1-1024k"}))?;
+    for (seed, length) in (2..).zip([1, 60_000, BLOCK, 5 * BLOCK + 70_001]) {
+        let path = format!("/coded/{length}");
+        java.call("create", json!({"path": path, "handle": "writer"}))?;
+        java.call("write", json!({"handle": "writer", "seed": seed, "length": length}))?;
+        let by = java.call("writerClass", json!({"handle": "writer"}))?;
+        java.call("close", json!({"handle": "writer"}))?;
+        ensure!(by == "DFSStripedOutputStream", "{path} was written by {by}");
+        let read = java.call("read", json!({"path": path}))?;
+        ensure!(read["sha256"] == sha256_of(&[(seed, length)]), "{path} reads as {read}");
+        let by = read_by(&mut java, &path)?;
+        ensure!(by == "DFSStripedInputStream", "{path} is read by {by}");
+        for (position, count) in [(length / 3, length / 2), (length - 1, 1)] {
+            let read = java.call("pread", json!({"path": path, "position": position, "length": count}))?;
+            let expected = Content::new(seed).bytes(position, count as usize);
+            ensure!(read["sha256"] == sha256_hex(&expected), "{path}: {count} bytes at {position}: {read}");
+        }
+    }
+    // One call for many files, which Hearth's client would read without a stream of Hadoop's.
+    let files = json!({"dir": "/coded/many", "count": 6, "threads": 2, "seed": 3000, "length": 3001});
+    java.call("storeMany", files.clone())?;
+    java.call("bulk", files)?;
+
+    // A file that the jar had tried in vain would be reported.
+    let reports = reports(&log)?;
+    let says = |text: &str| reports.iter().filter(|line| line.contains(text)).count();
+    let of_files = ["Hearth's client writes the files of hdfs://", "Hearth's client reads the files of hdfs://"];
+    ensure!(reports.len() == 2 && of_files.iter().all(|text| says(text) == 1), "{reports:?}");
+    Ok(())
 }
