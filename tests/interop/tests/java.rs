@@ -36,6 +36,7 @@ const CHECKS: &[Check] = &[
     ("open_reader_keeps_its_replica", keeps),
     ("file_being_written_is_read_another_way", being_written),
     ("a_killed_datanode_comes_back", killed),
+    ("other_users_read_from_memory_what_they_may", other_user),
     ("ten_thousand_opens_leave_nothing", leaks),
     ("killed_clients_leave_no_resources", nothing_left),
     ("each_class_loader_has_its_own_library", class_loaders),
@@ -50,6 +51,7 @@ const TOKEN_CHECKS: &[Check] = &[
     ("changed_file_is_read_with_new_content", changes),
     ("file_being_written_is_read_another_way", being_written),
     ("a_killed_datanode_comes_back", killed),
+    ("other_users_read_from_memory_what_they_may", other_user),
 ];
 
 const MEMORY_CHECKS: &[Check] = &[("files_larger_than_memory_are_read_correctly", evicted)];
@@ -336,6 +338,43 @@ fn killed(session: &mut Session) -> Result<()> {
     wait_until("reads from memory again", Duration::from_secs(90), || {
         Ok(reads(&mut java, "/survives", &[(50, 2 * BLOCK + 5)]).is_ok().then_some(()))
     })
+}
+
+/// The NameNode decides, and with block tokens the DataNode too. The same JVM has another user's file mapped.
+fn other_user(session: &mut Session) -> Result<()> {
+    let mut java = session.another_java()?;
+    for (path, permission) in [("/for-all", "644"), ("/for-its-owner", "600")] {
+        store(&mut java, path, 55, 200_003)?;
+        java.call("chmod", json!({"path": path, "permission": permission}))?;
+        reads(&mut java, path, &[(55, 200_003)])?;
+    }
+    // The other user is the first to read this one: inline, then from a mapping.
+    store(&mut java, "/for-all-short", 56, 100)?;
+    java.call("as", json!({"user": "somebody-else"}))?;
+    let refusal = refused_open(&mut java, "/for-its-owner")?;
+    for _ in 0..6 {
+        reads(&mut java, "/for-all", &[(55, 200_003)])?;
+        reads(&mut java, "/for-all-short", &[(56, 100)])?;
+    }
+
+    let apache = session.cluster.apache()?.clone();
+    let without = [("dfs.client.replica.accessor.builder.classes", "")];
+    let (mut stock, _) = logged(session, &apache, "other-user-stock", &without)?;
+    stock.call("as", json!({"user": "somebody-else"}))?;
+    ensure!(carried(&mut stock, "/for-all", &[(55, 200_003)])? == 0, "the jar is in use");
+    let expected = refused_open(&mut stock, "/for-its-owner")?;
+    ensure!(refusal == expected, "{refusal:?}, but without the jar {expected:?}");
+    Ok(())
+}
+
+/// Returns class and message of the exception with which the NameNode forbids this user to open `path`.
+fn refused_open(java: &mut Driver, path: &str) -> Result<(String, String)> {
+    match java.call("open", json!({"path": path, "handle": "refused"})) {
+        Err(DriverError::Thrown { class, message }) if class.ends_with("AccessControlException") => {
+            Ok((class, message))
+        }
+        other => anyhow::bail!("another user's open of {path}: {other:?}"),
+    }
 }
 
 /// Returns a metric of the first DataNode's /metrics.
