@@ -246,6 +246,28 @@ public final class Driver {
             // path, count: as opens, but forgets the streams instead of closing them
             case "lost":
                 return lost(path(r, "path"), r.get("count").asInt());
+            // path, count, length: writes the file anew so many times; answers the description of the last stream
+            case "creates": {
+                byte[] bytes = new Content(1).bytes(0, r.get("length").asInt());
+                String stream = null;
+                for (int left = r.get("count").asInt(); left > 0; left--) {
+                    try (FSDataOutputStream out = fs().create(path(r, "path"), true)) {
+                        out.write(bytes);
+                        stream = String.valueOf(out.getWrappedStream());
+                    }
+                }
+                return stream;
+            }
+            // answers the bytes of direct buffers, after a collection
+            case "directMemory":
+                System.gc();
+                for (java.lang.management.BufferPoolMXBean pool : java.lang.management.ManagementFactory
+                        .getPlatformMXBeans(java.lang.management.BufferPoolMXBean.class)) {
+                    if (pool.getName().equals("direct")) {
+                        return pool.getMemoryUsed();
+                    }
+                }
+                throw new IllegalStateException("this JVM does not count direct buffers");
             // path; block (its size): compares every way to read the file with that of Hadoop's own file system; answers
             // the number of comparisons
             case "alike": {

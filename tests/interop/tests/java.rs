@@ -19,7 +19,7 @@ use anyhow::{Context, Result, ensure};
 use hearth_interop::{Check, Session, Suite, run, slow};
 use hearth_testkit::{
     Apache, ClusterSpec, Content, Driver, DriverError, Implementation, files_below, get_text, hearth_jar, sha256_hex,
-    wait_until,
+    usage, wait_until,
 };
 use serde_json::{Value, json};
 
@@ -84,6 +84,7 @@ const FILE_CHECKS: &[Check] = &[
     ("file_being_written_is_read_to_its_visible_length", growing),
     ("a_killed_datanode_comes_back", killed),
     ("ten_thousand_opens_leave_nothing", leaks),
+    ("two_thousand_creates_leave_nothing", creates),
     ("killed_clients_leave_no_resources", nothing_left),
     ("each_class_loader_has_its_own_library", class_loaders),
     ("many_files_are_read_by_one_call", bulk),
@@ -391,21 +392,70 @@ fn held(process: u32) -> Result<(usize, usize)> {
     Ok((descriptors, maps.lines().filter(|line| line.contains("/dev/shm/") || line.contains("/memfd:hearth")).count()))
 }
 
+/// Starts a JVM whose heap is resident from its start, so that growth is of other memory.
+fn measured_java(session: &Session) -> Result<Driver> {
+    let options = ["-Xms128m", "-Xmx128m", "-XX:+AlwaysPreTouch"];
+    let apache = options.iter().fold(session.cluster.apache()?.clone(), |apache, option| apache.with_option(option));
+    Driver::java(&apache, session.cluster.conf())
+}
+
+/// Bytes of a JVM's direct buffers, and its resident bytes without shared memory.
+fn memory(java: &mut Driver) -> Result<(u64, u64)> {
+    let direct = java.call("directMemory", json!({}))?.as_u64().context("a number of bytes")?;
+    let usage = usage(java.id())?;
+    Ok((direct, usage.resident - usage.shared_memory))
+}
+
+/// Waits until a JVM has about as much memory as `before`. Java's sockets keep buffers for their threads. Compiled code,
+/// and what the allocator keeps, are resident.
+fn memory_is_back(java: &mut Driver, before: (u64, u64)) -> Result<()> {
+    const DIRECT: u64 = 4 << 20;
+    const RESIDENT: u64 = 32 << 20;
+    wait_until("memory to be given back", Duration::from_secs(60), || {
+        let now = memory(java)?;
+        ensure!(now.0 <= before.0 + DIRECT && now.1 <= before.1 + RESIDENT, "before {before:?}, then {now:?}");
+        Ok(Some(()))
+    })
+}
+
+/// By the file system, which writes into the DataNode's memory.
+fn creates(session: &mut Session) -> Result<()> {
+    const LENGTH: u64 = 100_003;
+    let mut java = measured_java(session)?;
+    let create = |count: u32| json!({"path": "/created", "count": count, "length": LENGTH});
+    // More than the replicas that a client keeps open.
+    java.call("creates", create(300))?;
+    let (held_before, memory_before) = (held(java.id())?, memory(&mut java)?);
+    let by = java.call("creates", create(2000))?;
+    ensure!(by.as_str().is_some_and(|by| by.contains(WRITTEN_BY_HEARTH)), "{by}");
+    // Deleted replicas are unmapped a moment later.
+    wait_until("descriptors and mappings to be given back", Duration::from_secs(60), || {
+        let now = held(java.id())?;
+        let is_back = now.0 <= held_before.0 + 8 && now.1 <= held_before.1 + 4;
+        ensure!(is_back, "before 2,000 creates {held_before:?}, then {now:?}");
+        Ok(Some(()))
+    })?;
+    memory_is_back(&mut java, memory_before)?;
+    carried(&mut java, "/created", &[(1, LENGTH)])?;
+    Ok(())
+}
+
 fn leaks(session: &mut Session) -> Result<()> {
-    let mut java = session.another_java()?;
+    let mut java = measured_java(session)?;
     let length = 200_003;
     let files: Vec<String> = (0..4).map(|index| format!("/opened-{index}")).collect();
     for path in &files {
         store(&mut java, path, 80, length)?;
-        java.call("opens", json!({"path": path, "count": 20}))?;
+        java.call("opens", json!({"path": path, "count": 250}))?;
     }
-    let before = held(java.id())?;
+    let (before, memory_before) = (held(java.id())?, memory(&mut java)?);
     for path in &files {
         java.call("opens", json!({"path": path, "count": 2500}))?;
     }
     let after = held(java.id())?;
     // Descriptors: connections of Hadoop's client to the NameNode may come and go.
     ensure!(after.0 <= before.0 + 8 && after.1 == before.1, "before 10,000 opens {before:?}, then {after:?}");
+    memory_is_back(&mut java, memory_before)?;
     // A deleted file's memory is returned, also if streams were forgotten: once the collector has found them.
     let lost = &files[0];
     java.call("lost", json!({"path": lost, "count": 50}))?;
