@@ -331,7 +331,8 @@ public final class Driver {
                 });
                 return ((ObjectNode) JSON.valueToTree(took)).put("bytes", bytes.get());
             }
-            // path, jar: reads the file with a second copy of the jar's classes in a class loader of its own
+            // path, jar: reads the file with a second copy of the jar's classes in a class loader of its own; answers also
+            // the versions of both native libraries
             case "otherLoader":
                 return otherLoader(path(r, "path"), text(r, "jar"));
             // path or handle; piece, skipChecksums: reads to the end with read(ByteBufferPool, ...)
@@ -1075,11 +1076,20 @@ public final class Driver {
                 for (int got; (got = in.read(piece)) > 0; ) {
                     digest.update(piece, 0, got);
                 }
-                return object("sha256", Content.hex(digest.digest()), "shortCircuit", shortCircuitBytes(in));
+                return object("sha256", Content.hex(digest.digest()), "shortCircuit", shortCircuitBytes(in), "version",
+                        libraryVersion(loader), "firstVersion", libraryVersion(before));
             }
         } finally {
             Thread.currentThread().setContextClassLoader(before);
         }
+    }
+
+    /** Fails if the classes of this loader have not loaded a library of their own. */
+    private static String libraryVersion(ClassLoader loader) throws Exception {
+        java.lang.reflect.Method version = Class.forName("io.hearth.hdfs.Native", true, loader)
+                .getDeclaredMethod("version");
+        version.setAccessible(true);
+        return new String((byte[]) version.invoke(null), StandardCharsets.UTF_8);
     }
 
     private static long shortCircuitBytes(FSDataInputStream in) {

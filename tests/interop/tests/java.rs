@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -40,6 +40,7 @@ const CHECKS: &[Check] = &[
     ("ten_thousand_opens_leave_nothing", leaks),
     ("killed_clients_leave_no_resources", nothing_left),
     ("each_class_loader_has_its_own_library", class_loaders),
+    ("two_versions_of_the_jar_do_not_mix", two_versions),
     ("missing_library_falls_back_and_is_reported_once", no_library),
     ("library_is_kept_in_the_configured_directory", kept_library),
 ];
@@ -87,6 +88,7 @@ const FILE_CHECKS: &[Check] = &[
     ("two_thousand_creates_leave_nothing", creates),
     ("killed_clients_leave_no_resources", nothing_left),
     ("each_class_loader_has_its_own_library", class_loaders),
+    ("two_versions_of_the_jar_do_not_mix", two_versions),
     ("many_files_are_read_by_one_call", bulk),
     ("users_and_closed_file_systems_are_kept_apart", users),
     ("other_ways_are_taken_and_reported_once", file_fallbacks),
@@ -507,6 +509,78 @@ fn class_loaders(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
+/// The version of the jar that is tested.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Each version finds its own library, also if they keep them in one directory.
+fn two_versions(session: &mut Session) -> Result<()> {
+    let (jar, other) = jar_of_other_version(session)?;
+    let directory = session.local("two-versions")?;
+    let text = directory.to_str().context("text")?.to_owned();
+    let apache = session.cluster.apache()?.clone();
+    let (mut java, log) = logged(session, &apache, "two-versions", &[("hearth.java.native.dir", text.as_str())])?;
+    store(&mut java, "/two-versions", 94, 200_003)?;
+    reads(&mut java, "/two-versions", &[(94, 200_003)])?;
+    for _ in 0..2 {
+        let read = java.call("otherLoader", json!({"path": "/two-versions", "jar": jar}))?;
+        ensure!(read["sha256"] == sha256_of(&[(94, 200_003)]) && read["shortCircuit"] == 200_003, "{read}");
+        ensure!(read["version"] == other && read["firstVersion"] == VERSION, "{read}");
+        reads(&mut java, "/two-versions", &[(94, 200_003)])?;
+    }
+    let files = files_below(&directory);
+    let names: Vec<_> = files.iter().filter_map(|file| file.file_name()?.to_str()).collect();
+    let of = |version: &str| {
+        let start = format!("libhearth_java-{version}-");
+        names.iter().filter(|name| name.starts_with(&start)).count()
+    };
+    ensure!(names.len() == 2 && of(VERSION) == 1 && of(&other) == 1, "{names:?}");
+    let reports = reports(&log)?;
+    ensure!(!reports.iter().any(|line| line.contains("not used")), "{reports:?}");
+    Ok(())
+}
+
+/// Makes a copy of the jar that has another version of the same length, in its properties and in its native libraries.
+/// Returns the copy and the version.
+fn jar_of_other_version(session: &Session) -> Result<(PathBuf, String)> {
+    let (start, end) = VERSION.split_at(VERSION.len() - 1);
+    let other = format!("{start}{}", if end == "9" { 8 } else { 9 });
+    let unpacked = session.local("other-version")?;
+    run_jar(Command::new("jar").arg("xf").arg(fs::canonicalize(hearth_jar()?)?).current_dir(&unpacked))?;
+    let (mut properties, mut libraries) = (0, 0);
+    for file in files_below(&unpacked) {
+        let count = match file.file_name().and_then(|name| name.to_str()) {
+            Some("hearth.properties") => &mut properties,
+            Some("libhearth_java.so") => &mut libraries,
+            _ => continue,
+        };
+        let mut bytes = fs::read(&file)?;
+        *count += replace_all(&mut bytes, VERSION.as_bytes(), other.as_bytes());
+        fs::write(&file, bytes)?;
+    }
+    ensure!(properties == 1 && libraries > 0, "{properties} properties and {libraries} texts have the version");
+    let jar = session.local("other-jar")?.join("hearth-hdfs.jar");
+    // With the manifest that it had.
+    run_jar(Command::new("jar").arg("cfM").arg(&jar).arg("-C").arg(&unpacked).arg("."))?;
+    Ok((jar, other))
+}
+
+fn run_jar(command: &mut Command) -> Result<()> {
+    let output = command.output().context("cannot start jar, which is part of the JDK")?;
+    ensure!(output.status.success(), "jar: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+/// Puts `new`, of the same length, in the place of each `old`. Returns how many there were.
+fn replace_all(bytes: &mut [u8], old: &[u8], new: &[u8]) -> usize {
+    let (mut from, mut count) = (0, 0);
+    while let Some(at) = bytes[from..].windows(old.len()).position(|found| found == old) {
+        let end = from + at + old.len();
+        bytes[from + at..end].copy_from_slice(new);
+        (from, count) = (end, count + 1);
+    }
+    count
+}
+
 /// Starts a JVM whose error output goes to a file, which is returned too.
 fn logged(session: &Session, apache: &Apache, name: &str, changes: &[(&str, &str)]) -> Result<(Driver, PathBuf)> {
     let conf = session.cluster.conf_with(name, changes)?;
@@ -566,7 +640,7 @@ fn kept_library(session: &mut Session) -> Result<()> {
         let files = files_below(&directory);
         ensure!(files.len() == 1, "{files:?}");
         let file = files[0].file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
-        ensure!(file.starts_with(concat!("libhearth_java-", env!("CARGO_PKG_VERSION"), "-")), "{file}");
+        ensure!(file.starts_with(&format!("libhearth_java-{VERSION}-")), "{file}");
         kept.push(fs::metadata(&files[0])?.ino());
         // A second loader in the same JVM needs a copy, which it removes.
         let jar = hearth_jar()?;
