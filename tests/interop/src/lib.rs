@@ -8,9 +8,11 @@
 
 mod alike;
 mod balancer;
+mod mount;
 pub mod recipes;
 mod suite;
 
 pub use alike::{program_said, tool_said};
 pub use balancer::balance;
+pub use mount::Mount;
 pub use suite::{Check, Session, Suite, ecosystem, run, slow};

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail, ensure};
 use hearth_client::{CreateOptions, FileSystem, os_user_name};
 use hearth_config::{Configuration, Environment};
-use hearth_interop::{Check, Session, Suite, run, slow};
+use hearth_interop::{Check, Mount, Session, Suite, run, slow};
 use hearth_testkit::{
     Cluster, ClusterSpec, Content, Implementation, NodeProcess, Process, free_port, get_text, hearth_program,
     sha256_hex, skip_or_fail, usage, wait_until,
@@ -497,26 +497,6 @@ fn files_of(directory: &Path) -> Result<BTreeMap<PathBuf, (u64, i64, String)>> {
 
 // --- Space.
 
-/// A separate file system mounted on a directory, until it is dropped.
-struct Mount(PathBuf);
-
-impl Mount {
-    fn tmpfs(at: &Path, bytes: u64) -> Result<Self> {
-        let output =
-            Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"]).arg(at).output();
-        let output = output.context("cannot start mount")?;
-        ensure!(output.status.success(), "mount: {}", String::from_utf8_lossy(&output.stderr));
-        Ok(Self(at.to_owned()))
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        // Lazy unmount, because a DataNode may still use it.
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
 fn full_disk(session: &mut Session) -> Result<()> {
     const FILES: u64 = 96;
     let cluster = &mut session.cluster;
@@ -524,7 +504,7 @@ fn full_disk(session: &mut Session) -> Result<()> {
     cluster.datanodes[0].kill();
     fs::rename(&data, cluster.directory().join("first-data"))?;
     fs::create_dir(&data)?;
-    let mount = match Mount::tmpfs(&data, 48 * MIB) {
+    let mount = match Mount::tmpfs(&data, &format!("size={}", 48 * MIB)) {
         Ok(mount) => mount,
         Err(error) => {
             skip_or_fail("a_full_disk_loses_nothing", error.context("no file system of a test's own (root may)"));

@@ -16,10 +16,10 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use hearth_interop::{Check, Session, Suite, run, slow};
+use hearth_interop::{Check, Mount, Session, Suite, run, slow};
 use hearth_testkit::{
     Apache, ClusterSpec, Content, Driver, DriverError, Implementation, files_below, get_text, hearth_jar, sha256_hex,
-    usage, wait_until,
+    skip_or_fail, usage, wait_until,
 };
 use serde_json::{Value, json};
 
@@ -41,6 +41,7 @@ const CHECKS: &[Check] = &[
     ("killed_clients_leave_no_resources", nothing_left),
     ("each_class_loader_has_its_own_library", class_loaders),
     ("two_versions_of_the_jar_do_not_mix", two_versions),
+    ("directory_without_execution_is_reported", no_execution),
     ("missing_library_falls_back_and_is_reported_once", no_library),
     ("library_is_kept_in_the_configured_directory", kept_library),
 ];
@@ -89,6 +90,7 @@ const FILE_CHECKS: &[Check] = &[
     ("killed_clients_leave_no_resources", nothing_left),
     ("each_class_loader_has_its_own_library", class_loaders),
     ("two_versions_of_the_jar_do_not_mix", two_versions),
+    ("directory_without_execution_is_reported", no_execution),
     ("many_files_are_read_by_one_call", bulk),
     ("users_and_closed_file_systems_are_kept_apart", users),
     ("other_ways_are_taken_and_reported_once", file_fallbacks),
@@ -609,6 +611,43 @@ fn no_library(session: &mut Session) -> Result<()> {
 
     let (mut java, _) = logged(session, &apache, "required-library", &[("hearth.java.required", "true")])?;
     refused(&mut java, "/no-library", "none for linux-pdp11")
+}
+
+/// The log names the key, and with it the jar is used.
+fn no_execution(session: &mut Session) -> Result<()> {
+    let directory = session.local("noexec")?;
+    let _mount = match Mount::tmpfs(&directory, "noexec") {
+        Ok(mount) => mount,
+        Err(error) => {
+            let error = error.context("no file system of a test's own (root may)");
+            skip_or_fail("directory_without_execution_is_reported", error);
+            return Ok(());
+        }
+    };
+    store(session.java()?, "/no-execution", 93, 200_003)?;
+    let option = format!("-Djava.io.tmpdir={}", directory.display());
+    let apache = session.cluster.apache()?.clone().with_option(&option);
+    let (mut java, log) = logged(session, &apache, "no-execution", &[])?;
+    for _ in 0..3 {
+        ensure!(carried(&mut java, "/no-execution", &[(93, 200_003)])? == 0, "bytes came from memory");
+        ensure!(read_by(&mut java, "/no-execution")? == BY_HADOOP, "not read by Hadoop's client");
+    }
+    let reports = reports(&log)?;
+    let is_told = |line: &String| line.contains("INFO") && line.contains("noexec, set hearth.java.native.dir");
+    ensure!(reports.len() == 1 && is_told(&reports[0]), "{reports:?}");
+    ensure!(!files_below(&directory).iter().any(|file| is_library(file)), "the library is left behind");
+
+    let libraries = session.local("with-execution")?;
+    let text = libraries.to_str().context("text")?.to_owned();
+    let changes = [("hearth.java.native.dir", text.as_str())];
+    let (mut java, _) = logged(session, &apache, "with-execution", &changes)?;
+    reads(&mut java, "/no-execution", &[(93, 200_003)])?;
+    ensure!(files_below(&libraries).iter().any(|file| is_library(file)), "no library in {text}");
+    Ok(())
+}
+
+fn is_library(file: &Path) -> bool {
+    file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libhearth_java"))
 }
 
 /// Checks that a read of `path` fails at once, with a message that contains `reason`.
