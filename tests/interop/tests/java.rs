@@ -18,8 +18,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use hearth_interop::{Check, Mount, Session, Suite, run, slow};
 use hearth_testkit::{
-    Apache, ClusterSpec, Content, Driver, DriverError, Implementation, files_below, get_text, hearth_jar, sha256_hex,
-    skip_or_fail, usage, wait_until,
+    Apache, ClusterSpec, Content, Driver, DriverError, Implementation, NodeProcess, files_below, get_text, hearth_jar,
+    sha256_hex, skip_or_fail, usage, wait_until,
 };
 use serde_json::{Value, json};
 
@@ -98,6 +98,7 @@ const FILE_CHECKS: &[Check] = &[
 
 /// Checks of streams that Hearth's client reads over the network.
 const REMOTE_CHECKS: &[Check] = &[
+    ("bytes_take_the_configured_path", configured_path),
     ("every_read_is_as_hadoops", alike),
     ("buffers_of_every_kind_are_filled", buffers),
     ("threads_share_a_stream_until_it_is_closed", crowd),
@@ -162,6 +163,8 @@ fn main() -> ExitCode {
             .set("dfs.replication", 2)
             .set("hearth.client.paths", paths)
             .set("hearth.one-sided.transport", "tcp")
+            // A third of it is the timeout of a batch of reads, after which a busy machine would send packets.
+            .set("hearth.advertise.lease", "30s")
     };
     // Hearth's NameNode has no erasure coding.
     let coded = files(Apache, Hearth).datanodes(3).labelled("erasure-coded");
@@ -384,7 +387,12 @@ fn refused_open(java: &mut Driver, path: &str) -> Result<(String, String)> {
 
 /// Returns a metric of the first DataNode's /metrics.
 fn figure(session: &Session, name: &str) -> Result<u64> {
-    let page = get_text(session.cluster.datanodes[0].port("dfs.datanode.http.address")?, "/metrics")?;
+    figure_of(&session.cluster.datanodes[0], name)
+}
+
+/// Returns a metric of a DataNode's /metrics.
+fn figure_of(datanode: &NodeProcess, name: &str) -> Result<u64> {
+    let page = get_text(datanode.port("dfs.datanode.http.address")?, "/metrics")?;
     let value = page.lines().find_map(|line| line.strip_prefix(name)?.trim_start_matches("_total").strip_prefix(' '));
     value.with_context(|| format!("no {name} in {page}"))?.parse().with_context(|| name.to_owned())
 }
@@ -1078,6 +1086,89 @@ fn files_written_as_without(session: &mut Session) -> Result<()> {
         Err(DriverError::Thrown { message, .. }) if message.contains("hearth.java.required") => Ok(()),
         other => anyhow::bail!("a required write: {other:?}"),
     }
+}
+
+/// Bytes that the DataNodes have counted.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    /// Written into their memory by clients and by other DataNodes.
+    placed: u64,
+    /// In finalized replicas that came from clients, by path.
+    written_one_sided: u64,
+    written_in_packets: u64,
+    /// Sent to readers. One-sided reads pass no DataNode's counter.
+    read_in_packets: u64,
+}
+
+impl Counted {
+    /// Returns the sums over all DataNodes.
+    fn now(session: &Session) -> Result<Self> {
+        let sum = |name: &str| {
+            session.cluster.datanodes.iter().map(|datanode| figure_of(datanode, name)).sum::<Result<u64>>()
+        };
+        let read = |path: &str| sum(&format!("hearth_datanode_read_bytes_total{{path=\"{path}\"}}"));
+        let written = |path: &str| sum(&format!("hearth_datanode_written_bytes_total{{path=\"{path}\"}}"));
+        Ok(Self {
+            placed: sum("hearth_one_sided_written_bytes")?,
+            written_one_sided: written("one-sided")?,
+            written_in_packets: written("packets")?,
+            read_in_packets: read("packets")? + read("multiplexed")?,
+        })
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            placed: self.placed - before.placed,
+            written_one_sided: self.written_one_sided - before.written_one_sided,
+            written_in_packets: self.written_in_packets - before.written_in_packets,
+            read_in_packets: self.read_in_packets - before.read_in_packets,
+        }
+    }
+}
+
+/// The class of a stream does not tell the path of its bytes. The DataNodes count them.
+fn configured_path(session: &mut Session) -> Result<()> {
+    const LENGTH: u64 = 3 * BLOCK;
+    let is_one_sided = session.cluster.namenode.setting("hearth.client.paths").context("it is set")? != "packets";
+    let apache = session.cluster.apache()?.clone();
+    let patient = [("hearth.client.one-sided.timeout", "30s")];
+    let (mut java, _) = logged(session, &apache, "configured-path", &patient)?;
+    // The first file makes the connections.
+    store(&mut java, "/first-by-path", 1, BLOCK)?;
+    carried(&mut java, "/first-by-path", &[(1, BLOCK)])?;
+
+    let before = Counted::now(session)?;
+    // Between two DataNodes of one machine the bytes would take another path.
+    java.call("create", json!({"path": "/by-path", "handle": "writer", "replication": 1}))?;
+    java.call("write", json!({"handle": "writer", "seed": 2, "length": LENGTH}))?;
+    let by = java.call("writtenBy", json!({"handle": "writer"}))?;
+    java.call("close", json!({"handle": "writer"}))?;
+    ensure!(by.as_str().is_some_and(|by| by.contains(WRITTEN_BY_HEARTH)), "{by}");
+    let written = Counted::now(session)?.since(before);
+    let (ours, other) = match is_one_sided {
+        true => (written.written_one_sided, written.written_in_packets),
+        false => (written.written_in_packets, written.written_one_sided),
+    };
+    ensure!((ours, other) == (LENGTH, 0), "of {LENGTH} bytes: {written:?}");
+    // More than all of them if some were sent again.
+    let is_placed = if is_one_sided { written.placed >= LENGTH } else { written.placed == 0 };
+    ensure!(is_placed, "of {LENGTH} bytes: {written:?}");
+
+    let before = Counted::now(session)?;
+    let from_memory = carried(&mut java, "/by-path", &[(2, LENGTH)])?;
+    ensure!(read_by(&mut java, "/by-path")? == BY_HEARTH, "not read by Hearth's client");
+    ensure!(from_memory == 0, "{from_memory} bytes came from this machine's memory");
+    if is_one_sided {
+        let read = Counted::now(session)?.since(before);
+        ensure!(read.read_in_packets == 0, "of {LENGTH} bytes: {read:?}");
+        return Ok(());
+    }
+    // Bytes are counted after they were sent.
+    wait_until("the DataNodes to count what they sent", Duration::from_secs(60), || {
+        let read = Counted::now(session)?.since(before);
+        ensure!(read.read_in_packets >= LENGTH, "of {LENGTH} bytes: {read:?}");
+        Ok(Some(()))
+    })
 }
 
 /// Hearth's client goes on with the other replica, in the middle of a block and with open streams.
