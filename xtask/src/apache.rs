@@ -12,7 +12,7 @@ mod class_archive;
 /// Version pinned in `xtask/apache/pom.xml`.
 pub const VERSION: &str = "3.4.2";
 
-/// A second version, which many users still have. One suite runs with it.
+/// A second version, which many users still have. The suites `cluster` and `java` run with it, too.
 const OLD_VERSION: &str = "3.3.6";
 
 /// Returns the directory of jars, which are fetched if missing. `testkit` looks in the same place.

@@ -452,6 +452,9 @@ public final class Driver {
                         (java.security.PrivilegedExceptionAction<FileSystem>) () -> FileSystem.newInstance(uri, conf));
                 return null;
             }
+            // answers the version of Hadoop's jars
+            case "hadoopVersion":
+                return org.apache.hadoop.util.VersionInfo.getVersion();
             case "home":
                 return fs().getHomeDirectory().toUri().getPath();
             // target, link: calls like a client that has symbolic links enabled

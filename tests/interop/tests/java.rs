@@ -123,6 +123,11 @@ const FILE_TOKEN_CHECKS: &[Check] = &[
     ("users_and_closed_file_systems_are_kept_apart", users),
 ];
 
+const OLD_CHECKS: &[Check] = &[("older_hadoop_reads_and_writes_with_the_jar", older_hadoop)];
+
+/// Version of Hadoop for [`OLD_CHECKS`].
+const OLD_HADOOP: &str = "3.3.6";
+
 const CODED_CHECKS: &[Check] = &[("erasure_coded_files_go_to_hadoops_client", erasure_coded)];
 
 fn main() -> ExitCode {
@@ -169,7 +174,7 @@ fn main() -> ExitCode {
     // Hearth's NameNode has no erasure coding.
     let coded = files(Apache, Hearth).datanodes(3).labelled("erasure-coded");
     let remote_clusters = vec![remote("packets", "packets"), remote("one-sided", "one-sided,packets")];
-    run(&[
+    let mut suites = vec![
         Suite { name: "java_files", clusters: file_clusters, checks: FILE_CHECKS },
         Suite { name: "java_files", clusters: file_token_clusters, checks: FILE_TOKEN_CHECKS },
         Suite { name: "java_files", clusters: remote_clusters, checks: REMOTE_CHECKS },
@@ -181,7 +186,12 @@ fn main() -> ExitCode {
         Suite { name: "java", clusters: vec![short_of_memory], checks: MEMORY_CHECKS },
         Suite { name: "java", clusters: vec![unscanned], checks: SPOILED_CHECKS },
         Suite { name: "java", clusters: vec![of(Apache, Apache)], checks: APACHE_CHECKS },
-    ])
+    ];
+    if slow() {
+        let old = of(Apache, Hearth).apache_version(OLD_HADOOP).labelled(OLD_HADOOP);
+        suites.push(Suite { name: "java", clusters: vec![old], checks: OLD_CHECKS });
+    }
+    run(&suites)
 }
 
 fn store(java: &mut Driver, path: &str, seed: u64, length: u64) -> Result<()> {
@@ -1086,6 +1096,37 @@ fn files_written_as_without(session: &mut Session) -> Result<()> {
         Err(DriverError::Thrown { message, .. }) if message.contains("hearth.java.required") => Ok(()),
         other => anyhow::bail!("a required write: {other:?}"),
     }
+}
+
+/// By single blocks, and by whole files.
+fn older_hadoop(session: &mut Session) -> Result<()> {
+    let apache = session.cluster.apache()?.clone();
+    for (name, by) in [("older-blocks", BY_HADOOP), ("older-files", BY_HEARTH)] {
+        let changes: &[(&str, &str)] = if by == BY_HEARTH { &ClusterSpec::HEARTH_FILE_SYSTEM } else { &[] };
+        let (mut java, log) = logged(session, &apache, name, changes)?;
+        let version = java.call("hadoopVersion", json!({}))?;
+        ensure!(version == OLD_HADOOP, "Hadoop {version}");
+        for (seed, length) in (1..).zip(SIZES) {
+            let path = format!("/{name}-{length}");
+            java.call("create", json!({"path": path, "handle": "writer"}))?;
+            java.call("write", json!({"handle": "writer", "seed": seed, "length": length}))?;
+            java.call("hflush", json!({"handle": "writer"}))?;
+            let writer = java.call("writtenBy", json!({"handle": "writer"}))?;
+            java.call("close", json!({"handle": "writer"}))?;
+            let is_ours = writer.as_str().is_some_and(|writer| writer.contains(WRITTEN_BY_HEARTH));
+            ensure!(is_ours == (by == BY_HEARTH), "{path} was written by {writer}");
+            for _ in 0..3 {
+                reads(&mut java, &path, &[(seed, length)])?;
+            }
+            ensure!(read_by(&mut java, &path)? == by, "{path} is not read by {by}");
+            java.call("extend", json!({"path": path, "seed": seed + 100, "length": 1000}))?;
+            reads(&mut java, &path, &[(seed, length), (seed + 100, 1000)])?;
+        }
+        let reports = reports(&log)?;
+        ensure!(!reports.is_empty(), "the log does not say that the jar is used");
+        ensure!(!reports.iter().any(|line| line.contains("not used")), "{reports:?}");
+    }
+    Ok(())
 }
 
 /// Bytes that the DataNodes have counted.
