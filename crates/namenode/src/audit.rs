@@ -68,6 +68,11 @@ impl AuditSettings {
         let quiet = conf.get(keys::DFS_NAMENODE_AUDIT_LOG_DEBUG_CMDLIST)?.unwrap_or_default().into_iter().collect();
         Ok(Some(Self { file, context, quiet }))
     }
+
+    /// Directory of the file; `None` if it is the working directory.
+    pub fn directory(&self) -> Option<&Path> {
+        self.file.parent().filter(|directory| !directory.as_os_str().is_empty())
+    }
 }
 
 /// Error from opening the audit log.

@@ -7,6 +7,12 @@ pub fn log_time(wall_ms: u64) -> String {
     format!("{},{:03}", Calendar::utc(wall_ms).to_the_second(), wall_ms % 1000)
 }
 
+/// Time of day: `07:19:24`.
+pub fn time_of_day(wall_ms: u64) -> String {
+    let Calendar { hour, minute, second, .. } = Calendar::utc(wall_ms);
+    format!("{hour:02}:{minute:02}:{second:02}")
+}
+
 /// Date as Java prints it: `Sat Nov 21 07:19:24 UTC 2026`.
 pub fn date_text(wall_ms: u64) -> String {
     Calendar::utc(wall_ms).java_text("UTC")
@@ -26,7 +32,7 @@ pub fn snapshot_time(wall_ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{date_text, iso_time, log_time};
+    use super::{date_text, iso_time, log_time, time_of_day};
 
     #[test]
     fn times_as_iso_8601_has_them() {
@@ -43,6 +49,7 @@ mod tests {
 
     #[test]
     fn dates_as_date_prints_them() {
+        assert_eq!(time_of_day(1_795_245_564_051), "07:19:24");
         assert_eq!(date_text(0), "Thu Jan 01 00:00:00 UTC 1970");
         assert_eq!(date_text(1_795_245_564_000), "Sat Nov 21 07:19:24 UTC 2026");
         assert_eq!(date_text(951_782_400_000), "Tue Feb 29 00:00:00 UTC 2000");

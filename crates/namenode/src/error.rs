@@ -433,6 +433,12 @@ pub enum Error {
     TokenUnreadable(DelegationTokenFormatError),
     #[error("Rolling upgrades are not supported by this NameNode")]
     RollingUpgrade,
+    #[error("metasave writes into the NameNode's log directory: give a file name without a directory, not {name:?}")]
+    MetasaveName { name: String },
+    #[error("{path} exists and is not a file of an earlier metasave; give another name")]
+    MetasaveExists { path: String },
+    #[error("cannot write the metasave file {path}: {source}")]
+    MetasaveFailed { path: String, source: std::io::Error },
 
     // Outside the namespace.
     #[error("the request cannot be decoded: {0}")]
@@ -448,7 +454,7 @@ pub enum Error {
 }
 
 /// Number of bytes as Java prints it for display: `1 MB`, `1.50 MB`.
-fn bytes_text(bytes: u64) -> String {
+pub(crate) fn bytes_text(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["K", "M", "G", "T", "P", "E"];
     if bytes < 1024 {
         return format!("{bytes} B");
@@ -636,6 +642,9 @@ impl Error {
             | XattrUnreadableDirectory
             | NoKeyProvider { .. }
             | RollingUpgrade
+            | MetasaveName { .. }
+            | MetasaveExists { .. }
+            | MetasaveFailed { .. }
             | TokenUnreadable(_)
             | Malformed(_)
             | HostsFiles(_)

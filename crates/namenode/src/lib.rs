@@ -20,6 +20,7 @@ pub mod image;
 mod jmx;
 pub mod leases;
 pub mod memory;
+mod metasave;
 mod metrics;
 mod monitors;
 pub mod namespace;

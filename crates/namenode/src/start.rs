@@ -22,6 +22,7 @@ use crate::datanode_service::{DatanodeService, DatanodeServiceSettings, Racks, i
 use crate::groups::Groups;
 use crate::image::{self, BackupSettings, Exports, ImageError, ImageSource, Imported};
 use crate::leases::Leases;
+use crate::metasave::{METASAVE_DIRECTORY, MetasaveFiles};
 use crate::metrics::CallMetrics;
 use crate::namespace::{Inode, Namespace, RecordState, Slot};
 use crate::ops::synchronize_block::synchronize_block;
@@ -150,8 +151,13 @@ impl Namenode {
         let retry_cache = retry_cache(&settings, options.clock.clone());
         let retries = restore_retries(loaded.retries, retry_cache.as_deref());
         let tokens = Arc::new(BlockTokens::from_configuration(conf, options.clock.wall_ms())?);
-        let audit =
-            AuditSettings::read(conf)?.map(|audit| AuditLog::start(audit, options.clock.clone())).transpose()?;
+        let audit = AuditSettings::read(conf)?;
+        let log_directory = audit.as_ref().and_then(AuditSettings::directory).map(Path::to_owned);
+        let log_directory = match log_directory {
+            Some(directory) => directory,
+            None => directory_path(&options)?.join(METASAVE_DIRECTORY),
+        };
+        let audit = audit.map(|audit| AuditLog::start(audit, options.clock.clone())).transpose()?;
         let now = Now::of(&*options.clock);
         let caching = Caching::restore(loaded.caching);
         let state = restore(loaded.namespace, caching, &settings, &identity, retries, loaded.storages, now)?;
@@ -169,6 +175,7 @@ impl Namenode {
             reconfiguration: reconfiguration(conf),
             load_time,
             images: Exports::new(BackupSettings::read(conf)?.map(|settings| settings.directory)),
+            metasave: MetasaveFiles::new(log_directory),
             top_users: TopUsers::new(conf.get(keys::DFS_NAMENODE_TOP_ENABLED)?),
             slow_nodes: SlowNodes::read(conf)?,
         });

@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::groups::Groups;
 use crate::image::Exports;
 use crate::leases::Leases;
+use crate::metasave::MetasaveFiles;
 use crate::namespace::{Caller, InodeId, Namespace};
 use crate::proxy_users::Impersonation;
 use crate::retries::StoredRetries;
@@ -61,6 +62,8 @@ pub struct Namenode {
     pub load_time: Duration,
     /// Writes images of the namespace.
     pub images: Exports,
+    /// Writes lists of pending work to files.
+    pub metasave: MetasaveFiles,
     /// Counts the recent calls of each user.
     pub top_users: TopUsers,
     /// DataNodes and disks that are reported as slow.

@@ -250,3 +250,70 @@ async fn attributes_are_listed_with_their_values() {
     let answer: ListXAttrsResponseProto = n.call("listXAttrs", &request).await.unwrap();
     assert_eq!(answer.xattrs, [xattr]);
 }
+
+#[tokio::test]
+async fn metasave_writes_pending_work_to_a_file() {
+    let n = TestNamenode::start().await;
+    let datanodes = [TestDatanode::join(&n, 1).await];
+    n.write(&datanodes, "/few", 10).await;
+    let more = SetReplicationRequestProto { src: "/few".into(), replication: 2 };
+    let _: SetReplicationResponseProto = n.call("setReplication", &more).await.unwrap();
+    n.write(&datanodes, "/spoiled", 20).await;
+    spoil(&n, "/spoiled").await;
+    let request = MetaSaveRequestProto { filename: "work.txt".into() };
+    let denied = refusal(n.call_as::<()>("bob", "metaSave", &request).await);
+    assert_eq!(denied.0, exceptions::ACCESS_CONTROL);
+    // The second file replaces the first one.
+    for _ in 0..2 {
+        n.call::<()>("metaSave", &request).await.unwrap();
+    }
+    let directory = n.path().join("metasave");
+    let names: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["work.txt"]);
+    let text = std::fs::read_to_string(directory.join("work.txt")).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let block = n.locations("/spoiled", 0, 1).await.unwrap().blocks.swap_remove(0);
+    let spoiled = format!("blk_{}_{}", block.b.block_id, block.b.generation_stamp);
+    let address = format!("{}:{}", block.locs[0].id.ip_addr, block.locs[0].id.xfer_port);
+    let starts = [
+        "3 files and directories, 2 blocks = 5 total filesystem objects".to_owned(),
+        "Live Datanodes: 1".to_owned(),
+        "Dead Datanodes: 0".to_owned(),
+        "Metasave: Blocks waiting for reconstruction: 1".to_owned(),
+        "/few: blk_".to_owned(),
+        "Metasave: Blocks currently missing: 1".to_owned(),
+        format!(
+            "/spoiled: {spoiled} MISSING (replicas: live: 0 decommissioning and decommissioned: 0 corrupt: 1 in excess: 0 \
+             maintenance mode: 0)  {address}(corrupt)"
+        ),
+        "Mis-replicated blocks that have been postponed:".to_owned(),
+        "Metasave: Blocks being reconstructed: 0".to_owned(),
+        "Metasave: Blocks 0 waiting deletion from 0 datanodes.".to_owned(),
+        "Corrupt Blocks:".to_owned(),
+        format!("Block={spoiled}\tSize=20\tNode={address}\tStorageID="),
+        "Metasave: Number of datanodes: 1".to_owned(),
+        format!("{address} IN "),
+    ];
+    assert_eq!(lines.len(), starts.len(), "{text}");
+    for (line, start) in lines.iter().zip(&starts) {
+        assert!(line.starts_with(start), "{line:?} does not begin with {start:?}");
+    }
+    assert!(lines[4].contains("(replicas: live: 1 ") && lines[4].contains(&address), "{text}");
+}
+
+#[tokio::test]
+async fn metasave_writes_no_other_file() {
+    let n = TestNamenode::start().await;
+    for name in ["", ".", "..", "/dev/null", "../work.txt", "below/work.txt"] {
+        let request = MetaSaveRequestProto { filename: name.into() };
+        let (class, message) = refusal(n.call::<()>("metaSave", &request).await);
+        assert_eq!(class, exceptions::IO);
+        assert!(message.contains("a file name without a directory"), "{name}: {message}");
+    }
+    let directory = n.path().join("metasave");
+    std::fs::create_dir(&directory).unwrap();
+    std::fs::write(directory.join("notes"), "of somebody").unwrap();
+    let (_, message) = refusal(n.call::<()>("metaSave", &MetaSaveRequestProto { filename: "notes".into() }).await);
+    assert!(message.contains("is not a file of an earlier metasave"), "{message}");
+    assert_eq!(std::fs::read_to_string(directory.join("notes")).unwrap(), "of somebody");
+}

@@ -8,10 +8,11 @@ mod table;
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Output};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use hearth_interop::{Check, Session, Suite, program_said, run, tool_said};
-use hearth_testkit::{ClusterSpec, Implementation, hearth_program};
+use hearth_testkit::{ClusterSpec, Implementation, hearth_program, wait_until};
 use serde_json::{Value, json};
 
 use lines::{DAY, LAST, Line, OWN_WORDS};
@@ -20,9 +21,16 @@ const CHECKS: &[Check] = &[
     ("day_of_an_administrator_matches_apaches", day),
     ("generic_options_work_everywhere", generic_options),
     ("unreachable_servers_are_named", unreachable),
+    ("metasave_files_match_apaches", metasave),
     ("datanodes_are_shut_down_as_by_apaches", shut_down),
     ("table_names_every_line", table::names_every_line),
 ];
+
+/// Longest time for a copy to another DataNode, and for deletions.
+const SETTLES_WITHIN: Duration = Duration::from_secs(120);
+
+/// Words of a date as Java prints it.
+const DATE_WORDS: usize = 6;
 
 fn main() -> ExitCode {
     let spec = |make: Implementation| {
@@ -277,6 +285,53 @@ fn unreachable(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
+/// The lines of the file that metasave writes have Apache's shape.
+fn metasave(session: &mut Session) -> Result<()> {
+    let conf = session.cluster.conf().to_owned();
+    let local = session.local("metasave")?;
+    std::fs::write(local.join("few"), "bytes")?;
+    let line = |line: &str| -> Result<()> {
+        let words: Vec<String> =
+            line.replace("LOCAL", &local.display().to_string()).split(' ').map(Into::into).collect();
+        let output = hearth(&conf, &words)?;
+        ensure!(output.status.success(), "{line}: {output:?}");
+        Ok(())
+    };
+    // Two DataNodes cannot keep three replicas.
+    line("dfs -put LOCAL/few /few")?;
+    line("dfs -setrep 3 /few")?;
+    let names = session.cluster.namenode.setting("dfs.namenode.name.dir").context("it is set")?;
+    let names = names.strip_prefix("file://").unwrap_or(names).to_owned();
+    // Apache's NameNode of the tests has no log directory, and takes a path.
+    let (name, file) = match session.is_oracle() {
+        true => ("LOCAL/work.txt", local.join("work.txt")),
+        false => ("work.txt", Path::new(&names).join("metasave/work.txt")),
+    };
+    let shapes = wait_until("the second replica, and the end of deletions", SETTLES_WITHIN, || {
+        line(&format!("dfsadmin -metasave {name}"))?;
+        let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        let has = |start: &str, part: &str| text.lines().any(|line| line.starts_with(start) && line.contains(part));
+        let is_settled = has("/few: ", "live: 2 ")
+            && has("Metasave: Blocks being reconstructed: 0", "")
+            && has("Metasave: Blocks 0 waiting deletion", "");
+        Ok(is_settled.then(|| text.lines().map(metasave_shape).collect::<Vec<_>>()))
+    })?;
+    line("dfs -rm -skipTrash /few")?;
+    session.same_as_oracle("metasave", json!(shapes))
+}
+
+/// Returns a line of metasave without its numbers. The line of a DataNode loses its date and its units too.
+fn metasave_shape(line: &str) -> String {
+    let shape = without_numbers(line);
+    if !shape.starts_with("#:# IN ") {
+        return shape;
+    }
+    let words: Vec<&str> = shape.split(' ').collect();
+    let sizes = &words[..words.len().saturating_sub(DATE_WORDS)];
+    let without_unit = |word: &&str| if word.ends_with("B)") { "UNIT)".to_owned() } else { (*word).to_owned() };
+    sizes.iter().map(without_unit).collect::<Vec<_>>().join(" ")
+}
+
 /// Each program shuts down one DataNode.
 fn shut_down(session: &mut Session) -> Result<()> {
     for line in LAST {
@@ -289,5 +344,5 @@ fn shut_down(session: &mut Session) -> Result<()> {
         table::note(line, session.is_oracle(), &answers[1]);
         ensure!(answers[0] == answers[1], "{}: Apache: {}, Hearth: {}", line.text, answers[0], answers[1]);
     }
-    session.cluster.wait_live(0, std::time::Duration::from_secs(60))
+    session.cluster.wait_live(0, Duration::from_secs(60))
 }

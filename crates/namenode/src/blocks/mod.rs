@@ -33,6 +33,7 @@ mod life_cycle;
 mod locate;
 mod packed_block;
 mod pending_replications;
+mod pending_work;
 mod placement;
 mod policy;
 mod random;
@@ -68,6 +69,7 @@ pub use heartbeat::{
 pub use hosts::{HostEntry, HostLists};
 pub use life_cycle::{ReplicaWait, RestoredBlocks};
 pub use locate::{ReaderLocation, Target};
+pub use pending_work::{DatanodeWork, PendingReplicas};
 pub use placement::PlacementRequest;
 pub use policy::{POLICIES, StoragePolicy};
 pub use recovery::{MissingBytes, RecoveryTask};

@@ -59,6 +59,11 @@ impl PendingReplications {
         self.by_block.len()
     }
 
+    /// Returns the blocks with pending replicas, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (BlockId, &PendingReplication)> {
+        self.by_block.iter().map(|(block, pending)| (*block, pending))
+    }
+
     pub fn of(&self, block: BlockId) -> &[PendingTarget] {
         self.by_block.get(&block).map_or(&[], |pending| &pending.targets)
     }

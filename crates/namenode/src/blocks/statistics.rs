@@ -127,6 +127,7 @@ pub struct ReplicaReport {
     pub stale_node: bool,
     /// The storage has not sent a full report since the start.
     pub stale_contents: bool,
+    pub failed_storage: bool,
     pub corrupt: bool,
     pub excess: bool,
 }
@@ -364,6 +365,7 @@ impl BlockMap {
                     alive: node.alive,
                     stale_node: node.is_stale(&self.settings, now),
                     stale_contents: self.nodes.storage(replica.storage).stale,
+                    failed_storage: self.nodes.storage(replica.storage).failed,
                     corrupt: replica.health == Health::Corrupt,
                     excess: replica.health == Health::Excess,
                 }

@@ -103,9 +103,15 @@ pub fn audit_rolling_upgrade(request: &RollingUpgradeRequestProto) -> Option<Aud
     }))
 }
 
-pub async fn meta_save(namenode: &Namenode, context: &CallContext, _: MetaSaveRequestProto) -> Result<Bytes, Error> {
+/// The answer is empty.
+pub async fn meta_save(
+    namenode: &Namenode,
+    context: &CallContext,
+    request: MetaSaveRequestProto,
+) -> Result<Bytes, Error> {
     namenode.read().namespace.require_superuser(&context.caller, "metaSave")?;
-    Err(Error::Unsupported { what: "metaSave is not supported by this NameNode".into() })
+    namenode.metasave.save(namenode, &request.filename).await?;
+    Ok(Bytes::new())
 }
 
 pub fn audit_meta_save(_: &MetaSaveRequestProto) -> Audited {

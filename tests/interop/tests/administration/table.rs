@@ -90,6 +90,13 @@ Differences:
 - `dfsadmin -safemode wait` looks every second instead of every five.
 - `haadmin -failover` does not fence, and does not speak to failover controllers: with automatic failover, or with
   `--forcefence`, it refuses.
+- `dfsadmin -fetchImage` checks the length of the image, and the file appears when it is complete. The suite compares it with
+  the NameNode's own.
+- `dfsadmin -backup` is Hearth's own verb ([backup](../operations.md#backup-and-migration)).
+- `dfsadmin -metasave` writes to the directory of `hearth.namenode.audit.log`; without an audit log, to `metasave` in
+  `dfs.namenode.name.dir`. It takes a file name without a directory, and replaces only files of an earlier metasave. The suite
+  compares the shape of each line. The reason of a corrupt replica is always `CORRUPTION_REPORTED`. Blocks waiting for deletion
+  include those that Apache's NameNode counts per DataNode.
 - `debug verifyEC` refuses erasure-coded files, which Hearth's client cannot read.
 - `getconf -confKey` prints the default of Hearth where it has one of its own, and otherwise that of Hadoop's files.
 - `--config DIR` and `--loglevel LEVEL` may stand before or behind the subcommand. `-D`, `-fs` and `-conf` stand behind

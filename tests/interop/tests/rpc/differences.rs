@@ -39,7 +39,7 @@ const MEANT: &[Meant] = &[
     meant("getErasureCodingCodecs", "codec.coders", NO_ERASURE_CODING),
     meant("getCurrentEditLogTxid", "*", "there is no stream of namespace events"),
     meant("getEditsFromTxid", "*", "there is no stream of namespace events"),
-    meant("metaSave", "*", "other pages tell the same"),
+    meant("metaSave", "*", "only a file name without a directory is taken"),
     meant("getHAServiceState", "*", NO_HIGH_AVAILABILITY),
     meant("getServiceStatus", "*", NO_HIGH_AVAILABILITY),
     meant(
