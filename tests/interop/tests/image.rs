@@ -385,9 +385,7 @@ fn offline_viewer(session: &mut Session) -> Result<()> {
     fill(session)?;
     travel(session, TRAVELS[0])?;
     let local = session.local("fetched")?;
-    let directory = local.display().to_string();
-    session.cluster.apache()?.dfsadmin(session.cluster.conf(), ["-fetchImage", &directory])?.success()?;
-    let image = only_file(&local)?;
+    let image = fetched(session, &local)?;
     let name = image.file_name().context("it has a name")?.to_string_lossy().into_owned();
     ensure!(name.starts_with("fsimage_") && name.len() == "fsimage_".len() + 19, "{name}");
     let viewer = |processor: &str, out: &Path| -> Result<String> {
@@ -415,6 +413,21 @@ fn offline_viewer(session: &mut Session) -> Result<()> {
     let refused = hearth_testkit::get_text(port, "/imagetransfer?getimage=1&txid=latest&storageInfo=-67:1:2:CID");
     ensure!(refused.is_err(), "an image was sent to a foreign NameNode");
     Ok(())
+}
+
+/// Fetches the image into `local` by Apache's tool and by Hearth's: the same name and the same bytes. Returns the file.
+fn fetched(session: &Session, local: &Path) -> Result<PathBuf> {
+    let (theirs, ours) = (local.join("by-apaches"), local.join("by-hearths"));
+    std::fs::create_dir(&theirs)?;
+    std::fs::create_dir(&ours)?;
+    let directory = theirs.display().to_string();
+    session.cluster.apache()?.dfsadmin(session.cluster.conf(), ["-fetchImage", &directory])?.success()?;
+    hearth(session, &format!("dfsadmin -fetchImage {}", ours.display()))?;
+    let (theirs, ours) = (only_file(&theirs)?, only_file(&ours)?);
+    ensure!(theirs.file_name() == ours.file_name(), "{} instead of {}", ours.display(), theirs.display());
+    let bytes = std::fs::read(&theirs)?;
+    ensure!(!bytes.is_empty() && bytes == std::fs::read(&ours)?, "{} has other bytes", ours.display());
+    Ok(theirs)
 }
 
 fn only_file(directory: &Path) -> Result<PathBuf> {
@@ -447,6 +460,7 @@ fn to_apache(session: &mut Session) -> Result<()> {
     restart_as(session, Implementation::Apache, &directory)?;
     same(&before, &seen(session, &TRAVELS[..1])?)?;
     read_all(session, &TRAVELS[..1])?;
+    fetched(session, &session.local("fetched-from-apaches")?)?;
     // The lease came over: Apache recovers the file that its writer left open.
     let open = hearth(session, "admin -listOpenFiles")?;
     ensure!(open.contains(OPEN), "{open}");

@@ -90,8 +90,8 @@ Differences:
 - `dfsadmin -safemode wait` looks every second instead of every five.
 - `haadmin -failover` does not fence, and does not speak to failover controllers: with automatic failover, or with
   `--forcefence`, it refuses.
-- `dfsadmin -fetchImage` checks the length of the image, and the file appears when it is complete. The suite compares it with
-  the NameNode's own.
+- `dfsadmin -fetchImage` checks the length of the image, and the file appears when it is complete. The suite
+  `image` fetches by both tools, from both NameNodes, and compares the bytes.
 - `dfsadmin -backup` is Hearth's own verb ([backup](../operations.md#backup-and-migration)).
 - `dfsadmin -metasave` writes to the directory of `hearth.namenode.audit.log`; without an audit log, to `metasave` in
   `dfs.namenode.name.dir`. It takes a file name without a directory, and replaces only files of an earlier metasave. The suite
