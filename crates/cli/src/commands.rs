@@ -27,6 +27,7 @@ mod namenode;
 mod snapshots;
 mod storagepolicies;
 mod tool;
+mod unsupported;
 mod up;
 mod version;
 
@@ -128,7 +129,10 @@ impl Command {
 
 /// Runs the subcommand named on the command line. Returns the exit code of the process.
 pub fn run() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return unsupported::refuse(&error),
+    };
     version::report_to_metrics();
     if let Some(directory) = arguments.config {
         crate::configuration::load_from(directory);

@@ -67,6 +67,25 @@ impl Up {
 }
 
 #[test]
+fn missing_subcommands_of_hdfs_are_refused_with_a_replacement() {
+    let run = |words: &[&str]| {
+        let output = Command::new(PROGRAM).args(words).output().unwrap();
+        assert!(output.stdout.is_empty(), "{output:?}");
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, said) = run(&["oiv", "-p", "XML", "-i", "fsimage"]);
+    assert_eq!(code, Some(1));
+    assert_eq!(
+        said,
+        "hearth: there is no `hearth oiv`: run Apache's hdfs oiv on an image that `hearth dfsadmin -fetchImage` has fetched\n"
+    );
+    // A word that `hdfs` does not know either has clap's error.
+    let (code, said) = run(&["dfadmin"]);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("dfadmin") && said.contains("dfsadmin"), "{said}");
+}
+
+#[test]
 fn administrator_needs_no_java() {
     let up = start();
     assert!(up.done("dfsadmin -report").contains("Live datanodes (1):\n\nName: 127.0.0.1:"));

@@ -102,6 +102,36 @@ Differences:
 - `--config DIR` and `--loglevel LEVEL` may stand before or behind the subcommand. `-D`, `-fs` and `-conf` stand behind
   it, as in Hadoop.
 
+## Subcommands that Hearth lacks
+
+`hearth` refuses these subcommands of `hdfs` with one line, which says what to use instead.
+
+| subcommand | exit code | use instead |
+|---|---|---|
+| `classpath` | 1 | Hearth needs no Java classes; for Java programs that use Hearth's jar, run `hadoop classpath` |
+| `crypto` | 1 | encryption zones are not supported; with Apache's NameNode, run Apache's hdfs crypto |
+| `dfsrouter` | 1 | run Apache's hdfs dfsrouter: it works in front of Hearth's NameNode |
+| `dfsrouteradmin` | 1 | run Apache's hdfs dfsrouteradmin, which administers Apache's router |
+| `diskbalancer` | 1 | plans for disks are refused by Hearth's DataNodes; with Apache's DataNodes, run Apache's hdfs |
+| `ec` | 1 | erasure coding is not supported; with Apache's NameNode, run Apache's hdfs ec |
+| `envvars` | 1 | Hearth has no shell environment of Hadoop; `hearth config` shows the configuration and its files |
+| `fedbalance` | 1 | Hearth's NameNode has no federation; with Apache's router, run Apache's hdfs fedbalance |
+| `fetchdt` | 1 | Hearth's tools need no delegation tokens; with Apache's servers, run Apache's hdfs fetchdt |
+| `httpfs` | 1 | Hearth's NameNode and DataNodes serve WebHDFS themselves: use webhdfs:// and their HTTP ports |
+| `jmxget` | 1 | read http://HOST:HTTP-PORT/jmx or /metrics of the NameNode or DataNode |
+| `journalnode` | 1 | Hearth's NameNode does not use it; with Apache's NameNode, run Apache's hdfs |
+| `mover` | 1 | run Apache's hdfs mover |
+| `nfs3` | 1 | there is no NFS gateway of Hearth; run Apache's hdfs nfs3 |
+| `oev` | 1 | Hearth's NameNode writes no edit log; for that of Apache's NameNode, run Apache's hdfs oev |
+| `oiv` | 1 | run Apache's hdfs oiv on an image that `hearth dfsadmin -fetchImage` has fetched |
+| `oiv_legacy` | 1 | run Apache's hdfs oiv_legacy |
+| `portmap` | 1 | there is no NFS gateway of Hearth; run Apache's hdfs portmap |
+| `secondarynamenode` | 1 | Hearth's NameNode does not use it; with Apache's NameNode, run Apache's hdfs |
+| `sps` | 1 | the storage policy satisfier is not supported; with Apache's NameNode, run Apache's hdfs sps |
+| `zkfc` | 1 | Hearth's NameNode does not use it; with Apache's NameNode, run Apache's hdfs |
+
+## Lines
+
 `NAME`: a word of each program's own. `DIRECTIVE`: the number of its cache directive. `LOCAL`: a local directory.
 
 | line | exit code | compared | Hearth's answer on Hearth's servers |
