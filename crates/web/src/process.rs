@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::jmx::Bean;
 use crate::metrics::Metric;
@@ -94,8 +94,8 @@ pub(crate) fn metrics() -> Vec<Metric> {
 /// Returns the beans about the process that monitoring of a JVM reads, with what a process without a JVM has: the heap
 /// is the resident memory, and there is no garbage collection.
 ///
-/// `service`: "NameNode" or "DataNode". Sources: Hadoop's `JvmMetrics`, Java's `RuntimeMXBean` and
-/// `UnixOperatingSystemMXBean`.
+/// `service`: "NameNode" or "DataNode". Sources: Hadoop's `JvmMetrics`, Java's `RuntimeMXBean`,
+/// `MemoryMXBean` and `UnixOperatingSystemMXBean`.
 pub fn process_beans(service: &str, host_name: &str) -> Vec<Bean> {
     let figures = ProcessFigures::now();
     let mib = |bytes: Option<u64>| bytes.unwrap_or_default() as f64 / f64::from(1 << 20);
@@ -139,7 +139,22 @@ pub fn process_beans(service: &str, host_name: &str) -> Vec<Bean> {
             // In nanoseconds.
             .with("ProcessCpuTime", figures.cpu.unwrap_or_default().as_nanos() as u64),
         Bean::new("java.lang:type=Threading").with("ThreadCount", threads),
+        memory_bean(&figures),
     ]
+}
+
+/// Returns the bean about memory, in bytes. A process without a JVM has no other memory than what stands for the heap.
+///
+/// Source: Java's `MemoryMXBean`. `max` is -1 if there is no limit.
+fn memory_bean(figures: &ProcessFigures) -> Bean {
+    let resident = figures.resident_bytes.unwrap_or_default();
+    let max = figures.virtual_bytes.unwrap_or_default();
+    Bean::new("java.lang:type=Memory")
+        .with("Verbose", false)
+        .with("HeapMemoryUsage", json!({ "committed": resident, "init": 0, "max": max, "used": resident }))
+        .with("NonHeapMemoryUsage", json!({ "committed": 0, "init": 0, "max": -1, "used": 0 }))
+        .with("ObjectPendingFinalizationCount", 0)
+        .with("ObjectName", "java.lang:type=Memory")
 }
 
 /// Returns the rest of the line that begins with `key`.
@@ -241,5 +256,9 @@ mod tests {
         assert!(value("java.lang:type=Runtime", "StartTime").as_u64().unwrap() > 1_600_000_000_000);
         assert!(value("java.lang:type=OperatingSystem", "OpenFileDescriptorCount").as_u64().unwrap() > 0);
         assert!(value("java.lang:type=Threading", "ThreadCount").as_u64().unwrap() > 0);
+        let heap = value("java.lang:type=Memory", "HeapMemoryUsage");
+        let bytes = |member: &str| heap[member].as_u64().unwrap();
+        assert!(bytes("used") > 0 && bytes("used") == bytes("committed") && bytes("used") < bytes("max"), "{heap}");
+        assert_eq!(value("java.lang:type=Memory", "NonHeapMemoryUsage")["used"], 0);
     }
 }

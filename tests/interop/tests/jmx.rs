@@ -20,6 +20,10 @@ const NAMENODE_BEANS: &[&str] = &[
     "SnapshotInfo",
 ];
 const DATANODE_BEANS: &[&str] = &["FSDatasetState", "DataNodeInfo"];
+/// A bean of every JVM, which agents read.
+const MEMORY_BEAN: &str = "java.lang:type=Memory";
+/// Attributes of that bean that are objects of numbers.
+const MEMORY_USAGES: &[&str] = &["HeapMemoryUsage", "NonHeapMemoryUsage"];
 /// Attributes whose text is JSON.
 const JSON_TEXTS: &[&str] = &[
     "LiveNodes",
@@ -80,6 +84,10 @@ fn shape(bean: &Value) -> Result<Vec<(String, &'static str)>> {
             continue;
         }
         shape.push((name.clone(), kind(value)));
+        if MEMORY_USAGES.contains(&name.as_str()) {
+            let members = value.as_object().with_context(|| format!("{name} is not an object: {value}"))?;
+            shape.extend(members.iter().map(|(member, value)| (format!("{name}: {member}"), kind(value))));
+        }
         if JSON_TEXTS.contains(&name.as_str()) {
             let Some(text) = value.as_str() else { bail!("{name} is not a string: {value}") };
             let inside: Value = serde_json::from_str(text)?;
@@ -107,9 +115,10 @@ fn every_attribute(session: &mut Session) -> Result<()> {
     let mut missing = Vec::new();
     let namenode = session.cluster.namenode_http_port();
     let datanode = session.cluster.datanodes[0].port("dfs.datanode.http.address")?;
+    let memory = [namenode, datanode].map(|port| (port, MEMORY_BEAN.to_owned()));
     let namenode = NAMENODE_BEANS.iter().map(|name| (namenode, format!("Hadoop:service=NameNode,name={name}")));
     let datanode = DATANODE_BEANS.iter().map(|name| (datanode, format!("Hadoop:service=DataNode,name={name}")));
-    for (port, name) in namenode.chain(datanode) {
+    for (port, name) in namenode.chain(datanode).chain(memory) {
         let shape = shape(&jmx_bean(port, &name)?)?;
         if session.is_oracle() {
             ensure!(shape.len() > 1, "{name} of Apache's has {} attributes", shape.len());
