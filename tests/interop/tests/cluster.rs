@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use hearth_interop::{Check, Session, Suite, balance, run, slow};
+use hearth_interop::{Check, Session, Suite, balance, program_said, run, slow, tool_said};
 use hearth_testkit::{
     ClusterSpec, Content, Implementation, ReadOnly, files_below, get_text, hearth_program, jmx_bean, sha256_hex,
     skip_or_fail, wait_until,
@@ -55,7 +55,10 @@ const SERVICES: &[Check] = &[
 ];
 
 /// Checks for every NameNode with every DataNode.
-const SPOILED: &[Check] = &[("corrupt_replica_is_never_read_and_replaced", spoiled)];
+const SPOILED: &[Check] = &[
+    ("corrupt_replica_is_never_read_and_replaced", spoiled),
+    ("fsck_of_a_corrupt_file_matches_apaches", corrupt_file),
+];
 
 /// Checks for Apache's NameNode and Hearth's.
 const CACHING: &[Check] =
@@ -866,18 +869,8 @@ fn spoiled(session: &mut Session) -> Result<()> {
         let before = stored(session)?;
         session.java()?.call("store", json!({"path": path, "seed": 3, "length": BLOCK}))?;
         everywhere(session, &path, &[(3, BLOCK)], 2)?;
-        let (block, datanode) = wait_until("the new block to be on a disk", SETTLES_WITHIN, || {
-            // Compared by block id only, because a new replica of an earlier block may reach the disk only now.
-            let is_new = |block| !before.iter().any(|(known, _)| *known == block);
-            Ok(stored(session)?.into_iter().find(|(block, _)| is_new(*block)))
-        })?;
-        let files = files_of(session, datanode, block)?;
-        for file in &files {
-            let file = fs::File::options().read(true).write(true).open(file)?;
-            let mut byte = [0];
-            file.read_exact_at(&mut byte, 100_000)?;
-            file.write_all_at(&[byte[0] ^ 1], 100_000)?;
-        }
+        let (block, datanode) = new_block(session, &before)?;
+        let files = spoil(session, datanode, block)?;
         let got = local.join(client);
         wait_until("the spoiled replica to be found and removed", SETTLES_WITHIN, || {
             if client == "java" {
@@ -893,6 +886,82 @@ fn spoiled(session: &mut Session) -> Result<()> {
         ensure!(said.contains("is HEALTHY"), "{said}");
     }
     Ok(())
+}
+
+/// Compares what fsck says about a file whose only replica is corrupt, and about its block.
+fn corrupt_file(session: &mut Session) -> Result<()> {
+    let local = session.local("corrupt-file")?.join("file");
+    fs::write(&local, Content::new(3).bytes(0, BLOCK as usize))?;
+    let before = stored(session)?;
+    session.dfs(&["-mkdir", "/corrupt"])?;
+    session.dfs(&["-D", "dfs.replication=1", "-put", text(&local)?, "/corrupt/file"])?;
+    let (block, datanode) = new_block(session, &before)?;
+    for line in ["-blockId BLOCK", "/corrupt -list-corruptfileblocks", "/corrupt -files -blocks"] {
+        fsck_said(session, "before", line, block)?;
+    }
+    spoil(session, datanode, block)?;
+    wait_until("a reader to report the replica", SETTLES_WITHIN, || {
+        ensure!(session.java()?.call("read", json!({"path": "/corrupt/file"})).is_err(), "wrong bytes were read");
+        let listed = hearth_fsck(session, &["/corrupt", "-list-corruptfileblocks"].map(str::to_owned))?;
+        Ok(listed.to_string().contains(&format!("blk_{block}")).then_some(()))
+    })?;
+    for line in ["-blockId BLOCK", "/corrupt -list-corruptfileblocks", "/corrupt -files -blocks", "/corrupt"] {
+        fsck_said(session, "corrupt", line, block)?;
+    }
+    fsck_said(session, "corrupt", "/corrupt -delete", block)?;
+    for line in ["/corrupt/file", "/corrupt -files", "/corrupt -list-corruptfileblocks"] {
+        fsck_said(session, "deleted", line, block)?;
+    }
+    session.dfs(&["-rm", "-r", "-skipTrash", "/corrupt"]).map(drop)
+}
+
+/// Runs `fsck LINE` by Apache's tool, compares its output with that of the oracle, and unless it deletes with that of
+/// `hearth fsck`. `BLOCK`: the block's name.
+fn fsck_said(session: &mut Session, when: &str, line: &str, block: u64) -> Result<()> {
+    let name = format!("blk_{block}");
+    let words: Vec<String> = line.split(' ').map(|word| word.replace("BLOCK", &name)).collect();
+    let said = tool_said(session.java()?, "org.apache.hadoop.hdfs.tools.DFSck", &words, "LOCAL")?;
+    let said = fsck_answer(&said)?;
+    if !line.contains("-delete") {
+        let ours = hearth_fsck(session, &words)?;
+        ensure!(said == ours, "fsck {line}, {when}: {ours}, but Apache's tool says {said}");
+    }
+    let masked: Value = serde_json::from_str(&said.to_string().replace(&name, "BLOCK"))?;
+    session.same_as_oracle(&format!("fsck {line}, {when}"), masked)
+}
+
+fn hearth_fsck(session: &Session, words: &[String]) -> Result<Value> {
+    let mut command = Command::new(hearth_program()?);
+    let output = command.arg("fsck").args(words).env("HADOOP_CONF_DIR", session.cluster.conf()).output()?;
+    fsck_answer(&program_said(&output, "LOCAL"))
+}
+
+/// Returns the exit code as the shell shows it, the output, and the error output without the NameNode's address.
+fn fsck_answer(said: &Value) -> Result<Value> {
+    let code = said[0].as_i64().context("an exit code")? & 255;
+    let error = said[2].as_str().unwrap_or_default().split("Connecting to namenode").next().unwrap_or_default();
+    Ok(json!([code, said[1], error]))
+}
+
+/// Returns the block that has come to a disk since `before`, and its DataNode.
+fn new_block(session: &Session, before: &BTreeSet<(u64, usize)>) -> Result<(u64, usize)> {
+    wait_until("the new block to be on a disk", SETTLES_WITHIN, || {
+        // Compared by block id only, because a new replica of an earlier block may reach the disk only now.
+        let is_new = |block| !before.iter().any(|(known, _)| *known == block);
+        Ok(stored(session)?.into_iter().find(|(block, _)| is_new(*block)))
+    })
+}
+
+/// Changes one byte of a replica, in memory and on disk. Returns its files.
+fn spoil(session: &Session, datanode: usize, block: u64) -> Result<Vec<PathBuf>> {
+    let files = files_of(session, datanode, block)?;
+    for file in &files {
+        let file = fs::File::options().read(true).write(true).open(file)?;
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, 100_000)?;
+        file.write_all_at(&[byte[0] ^ 1], 100_000)?;
+    }
+    Ok(files)
 }
 
 /// Returns the ids of blocks with data on disks, each with the DataNode.
