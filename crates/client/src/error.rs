@@ -83,6 +83,9 @@ pub(crate) enum Failure {
     /// The system refuses the memory for the bytes of a read.
     #[error("cannot allocate {bytes} bytes for a read of {path}: read a shorter range, or into memory of your own")]
     OutOfMemory { path: String, bytes: u64 },
+    /// The target datanode of a balancer's move does not answer, or refuses.
+    #[error("cannot move {block} to {target}")]
+    Move { block: Box<ExtendedBlock>, target: String, source: Arc<DatanodeError> },
     /// Made by a user of this crate.
     #[error("{message}")]
     Custom { kind: ErrorKind, message: String },
@@ -237,7 +240,8 @@ impl ErrorKind {
             | Failure::PipelineSetup { .. }
             | Failure::NoReplacement { .. }
             | Failure::GrantedMemory { .. }
-            | Failure::NotComplete { .. } => Self::DataUnavailable,
+            | Failure::NotComplete { .. }
+            | Failure::Move { .. } => Self::DataUnavailable,
             Failure::Unsupported { .. } => Self::Unsupported,
             Failure::LeaseLost { .. } => Self::LeaseLost,
             Failure::FileChanged { .. } => Self::FileChanged,
@@ -329,6 +333,7 @@ impl Error {
             | Failure::Server { .. }
             | Failure::Web { .. }
             | Failure::Answer { .. }
+            | Failure::Move { .. }
             | Failure::Custom { .. } => None,
         }
     }
@@ -362,6 +367,7 @@ impl Error {
             | Failure::BlockLength { source, .. }
             | Failure::PipelineLost { source, .. }
             | Failure::PipelineSetup { source, .. } => source.as_ref().is_some_and(|source| source.is_time_out()),
+            Failure::Move { source, .. } => source.is_time_out(),
             _ => false,
         }
     }

@@ -51,6 +51,7 @@
 mod arguments;
 mod async_io;
 mod backoff;
+mod balancing;
 mod builder;
 mod checksum;
 mod checksummed;
@@ -85,6 +86,7 @@ mod write;
 
 pub use arguments::MkdirsOptions;
 pub use async_io::{AsyncReader, AsyncWriter, ByteStream};
+pub use balancing::{ReplicaMove, ReplicaMover};
 pub use builder::{FileSystemBuilder, WebFileSystemBuilder};
 pub use bytes::Bytes;
 pub use checksum::FileChecksum;
@@ -107,9 +109,9 @@ pub use namenode::administration::{
 };
 pub use namenode::{
     BlockStatistics, CacheDirective, CacheDirectiveUsage, CacheExpiration, CachePool, CachePoolUsage,
-    DatanodeReportKind, Exception, FsUsage, HaState, Listing, OpenFile, OpenFilesKind, Page, QuotaChange, QuotaUsage,
-    RenameOptions, RollingUpgrade, RollingUpgradeAction, SafeModeAction, SnapshotDifference, SnapshotInfo,
-    SnapshottableDirectory, StoragePolicy,
+    DatanodeReportKind, DatanodeStorages, Exception, FsUsage, HaState, Listing, OpenFile, OpenFilesKind, Page,
+    PlacedBlock, QuotaChange, QuotaUsage, RenameOptions, RollingUpgrade, RollingUpgradeAction, SafeModeAction,
+    SnapshotDifference, SnapshotInfo, SnapshottableDirectory, StoragePolicy,
 };
 #[cfg(feature = "object_store")]
 pub use object_store::HdfsObjectStore;

@@ -4,6 +4,7 @@
 
 mod admin;
 pub mod administration;
+mod balancing;
 mod caching;
 mod exceptions;
 mod extended;
@@ -21,6 +22,7 @@ pub use admin::{
     BlockStatistics, DatanodeReportKind, FsUsage, HaState, OpenFile, OpenFilesKind, Page, RollingUpgrade,
     RollingUpgradeAction, SafeModeAction,
 };
+pub use balancing::{DatanodeStorages, PlacedBlock};
 pub use caching::{CacheDirective, CacheDirectiveUsage, CacheExpiration, CachePool, CachePoolUsage};
 pub use exceptions::Exception;
 pub(crate) use exceptions::without_stack_trace;

@@ -107,18 +107,19 @@ impl Namenode {
         request: &impl Message,
     ) -> Result<A, RpcError> {
         let address = resolve(&self.service.namenodes[index].rpc).await.map_err(unresolved)?;
-        self.call_at(address, call, repetition, method, request).await
+        self.call_at(address, protocols::CLIENT, call, repetition, method, request).await
     }
 
     async fn call_at<A: Message + Default>(
         &self,
         address: SocketAddr,
+        protocol: &'static str,
         call: CallId,
         repetition: i32,
         method: &str,
         request: &impl Message,
     ) -> Result<A, RpcError> {
-        let target = Target { address, protocol: protocols::CLIENT, user: Arc::clone(&self.user) };
+        let target = Target { address, protocol, user: Arc::clone(&self.user) };
         let state = self.observers.as_ref().map(|observers| &observers.state);
         self.rpc.call_after(state, call, repetition, &target, method, request).await
     }
@@ -126,6 +127,16 @@ impl Namenode {
     /// Calls the active namenode, and follows it after a failover.
     pub(super) async fn call_active<A: Message + Default>(
         &self,
+        method: &'static str,
+        request: &impl Message,
+    ) -> Result<A, Error> {
+        self.call_active_by(protocols::CLIENT, method, request).await
+    }
+
+    /// Like `call_active`, for a method of another protocol of namenodes.
+    pub(super) async fn call_active_by<A: Message + Default>(
+        &self,
+        protocol: &'static str,
         method: &'static str,
         request: &impl Message,
     ) -> Result<A, Error> {
@@ -137,7 +148,7 @@ impl Namenode {
             let address = self.address().clone();
             let outcome = match resolve(&address).await {
                 Ok(resolved) => {
-                    let call = self.call_at(resolved, call, repetition, method, request);
+                    let call = self.call_at(resolved, protocol, call, repetition, method, request);
                     let silent = |passed: Duration| {
                         format!("the NameNode at {address} has not answered {method} for {passed:?}: still waiting")
                     };

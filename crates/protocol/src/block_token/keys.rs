@@ -194,10 +194,23 @@ impl BlockKeys {
 
     /// Mints a token for a transfer started by this datanode. Empty if tokens are off, or before a key was imported.
     pub fn mint(&self, user: &str, access: &BlockAccess<'_>, encoding: BlockTokenEncoding, now_ms: u64) -> Token {
+        self.mint_for(user, access, &[access.mode], encoding, now_ms)
+    }
+
+    /// Like `mint`, but for several modes; the access's own is ignored. A balancer needs one token for the two ends of
+    /// a move.
+    pub fn mint_for(
+        &self,
+        user: &str,
+        access: &BlockAccess<'_>,
+        modes: &[AccessMode],
+        encoding: BlockTokenEncoding,
+        now_ms: u64,
+    ) -> Token {
         let state = self.state.read();
         match state.current.and_then(|id| state.keys.get(&id)) {
             Some(key) if state.enabled => {
-                mint(key, user, access, &[access.mode], encoding, now_ms.saturating_add(state.token_lifetime_ms))
+                mint(key, user, access, modes, encoding, now_ms.saturating_add(state.token_lifetime_ms))
             }
             _ => Token::default(),
         }
@@ -360,6 +373,20 @@ mod tests {
         assert!(matches!(keys.check(&short, &write, NOW), Err(BlockTokenError::Signature { .. })));
         let unknown = mint(&key(44), "alice", &write, &[AccessMode::Write], BlockTokenEncoding::Legacy, NOW + 1);
         assert!(matches!(keys.check(&unknown, &write, NOW), Err(BlockTokenError::UnknownKey { key_id: 44, .. })));
+    }
+
+    #[test]
+    fn token_can_allow_several_modes() {
+        let keys = keys();
+        let block = block();
+        let replace = BlockAccess::new(&block, AccessMode::Replace);
+        let modes = [AccessMode::Replace, AccessMode::Copy];
+        let token = keys.mint_for("alice", &replace, &modes, BlockTokenEncoding::Legacy, NOW);
+        for mode in modes {
+            assert_eq!(keys.check(&token, &BlockAccess::new(&block, mode), NOW), Ok(()));
+        }
+        let read = BlockAccess::new(&block, AccessMode::Read);
+        assert!(matches!(keys.check(&token, &read, NOW), Err(BlockTokenError::Mode { .. })));
     }
 
     #[test]
