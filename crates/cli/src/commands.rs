@@ -10,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 mod admin;
 mod admin_helper;
+mod balancer;
 mod cacheadmin;
 mod config;
 mod datanode;
@@ -72,6 +73,9 @@ enum Command {
     /// Administer a cluster: -report, -safemode and the other commands of `hdfs dfsadmin`.
     #[command(disable_help_flag = true, visible_alias = "dfsadmin")]
     Admin(tool::ToolArguments),
+    /// Move blocks between DataNodes until all are used alike, like `hdfs balancer`.
+    #[command(disable_help_flag = true)]
+    Balancer(tool::ToolArguments),
     /// Manage cache pools and directives, like `hdfs cacheadmin`.
     #[command(disable_help_flag = true)]
     Cacheadmin(tool::ToolArguments),
@@ -150,6 +154,7 @@ pub fn run() -> ExitCode {
         Command::Datanode(arguments) => datanode::run(&arguments),
         Command::Namenode(arguments) => namenode::run(&arguments),
         Command::Admin(arguments) => admin::run(arguments),
+        Command::Balancer(arguments) => balancer::run(arguments),
         Command::Cacheadmin(arguments) => cacheadmin::run(arguments),
         Command::Config(arguments) => config::run(arguments),
         Command::Debug(arguments) => debug::run(arguments),

@@ -473,6 +473,24 @@ keys! {
     DFS_DATANODE_BALANCE_BANDWIDTH_PER_SEC: Key<u64> = "dfs.datanode.balance.bandwidthPerSec", bytes, "100m";
     /// Maximum number of concurrent balancer moves.
     DFS_DATANODE_BALANCE_MAX_CONCURRENT_MOVES: Key<u32> = "dfs.datanode.balance.max.concurrent.moves", int_u32, "100" in ("1"..);
+    /// Bytes of blocks that the balancer asks the namenode for at once.
+    DFS_BALANCER_GETBLOCKS_SIZE: Key<u64> = "dfs.balancer.getBlocks.size", bytes, "2147483648" for [Client] in ("1"..="1t");
+    /// Smallest block that the balancer moves, in bytes.
+    DFS_BALANCER_GETBLOCKS_MIN_BLOCK_SIZE: Key<u64> = "dfs.balancer.getBlocks.min-block-size", bytes, "10485760" for [Client] in ("1"..="1t");
+    /// The balancer takes blocks of files that were read within this time last; 0 = all alike.
+    DFS_BALANCER_GETBLOCKS_HOT_TIME_INTERVAL: Key<Duration> = "dfs.balancer.getBlocks.hot-time-interval", duration_ms, "0" for [Client];
+    /// Bytes that the balancer moves to or from one storage group in an iteration.
+    DFS_BALANCER_MAX_SIZE_TO_MOVE: Key<u64> = "dfs.balancer.max-size-to-move", bytes, "10737418240" for [Client] in ("1"..="1p");
+    /// Longest time of one iteration of the balancer.
+    DFS_BALANCER_MAX_ITERATION_TIME: Key<Duration> = "dfs.balancer.max-iteration-time", duration_ms, "1200000" for [Client] in ("1s"..="365d");
+    /// Time without a move after which the balancer gives a source up.
+    DFS_BALANCER_MAX_NO_MOVE_INTERVAL: Key<Duration> = "dfs.balancer.max-no-move-interval", duration_ms, "60000" for [Client];
+    /// Longest time that the balancer waits for a move; 0 = until the end of the iteration.
+    DFS_BALANCER_BLOCK_MOVE_TIMEOUT: Key<Duration> = "dfs.balancer.block-move.timeout", duration_ms, "0" for [Client];
+    /// Maximum number of moves that the balancer has in flight.
+    DFS_BALANCER_MOVER_THREADS: Key<u32> = "dfs.balancer.moverThreads", int_u32, "1000" for [Client] in ("1"..="100000");
+    /// Maximum number of sources that the balancer works on at the same time.
+    DFS_BALANCER_DISPATCHER_THREADS: Key<u32> = "dfs.balancer.dispatcherThreads", int_u32, "200" for [Client] in ("1"..="10000");
     /// Limit of replication traffic in bytes per second; 0 = no limit.
     DFS_DATANODE_DATA_TRANSFER_BANDWIDTH_PER_SEC: Key<u64> = "dfs.datanode.data.transfer.bandwidthPerSec", bytes, "0";
     /// Time that an interrupted writer may take to end.

@@ -12,7 +12,7 @@ use clap::{Arg, Command, CommandFactory};
 use clap_complete::{Shell, generate};
 use clap_mangen::Man;
 
-use super::{admin, cacheadmin, debug, fs, fsck, getconf, haadmin, storagepolicies};
+use super::{admin, balancer, cacheadmin, debug, fs, fsck, getconf, haadmin, storagepolicies};
 
 #[derive(clap::Args)]
 pub struct CompletionsArguments {
@@ -54,12 +54,13 @@ pub fn write(arguments: &DocumentsArguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Commands that take Hadoop's words, with their usage.
-fn with_words() -> [(&'static str, &'static str); 8] {
+fn with_words() -> [(&'static str, &'static str); 9] {
     // Leaked: clap wants names for the whole life of the program, which ends soon.
     [
         ("fs", fs::reference().leak()),
         ("fsck", fsck::USAGE),
         ("admin", admin::reference().leak()),
+        ("balancer", balancer::USAGE),
         ("cacheadmin", cacheadmin::reference().leak()),
         ("debug", debug::reference().leak()),
         ("getconf", getconf::reference().leak()),
