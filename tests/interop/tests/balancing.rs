@@ -1,14 +1,15 @@
-//! Apache's balancer, mover and disk balancer on Hearth's servers, with block tokens off and on.
+//! Apache's balancer, mover and disk balancer, and Hearth's balancer, on Hearth's servers, with block tokens off and on.
+//! Hearth's balancer also runs on Apache's servers.
 //!
 //! All of them begin with NamenodeProtocol's `getBlockKeys` and use the answer without a check.
 
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Output};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use hearth_interop::{Check, Session, Suite, balance, run, slow};
-use hearth_testkit::{ClusterSpec, Content, Implementation, sha256_hex, wait_until};
+use hearth_testkit::{ClusterSpec, Content, Implementation, hearth_program, sha256_hex, wait_until};
 use serde_json::{Value, json};
 
 const BLOCK: u64 = 1 << 20;
@@ -24,6 +25,10 @@ const CHECKS: &[Check] = &[
     ("the_mover_applies_storage_policies", mover),
     ("the_disk_balancer_reports", disk_balancer),
 ];
+
+/// The same unbalanced cluster for Hearth's balancer.
+const HEARTH_CHECKS: &[Check] =
+    &[("datanodes_start_with_two_kinds_of_storage", start), ("hearths_balancer_moves_blocks", hearth_balancer)];
 
 fn main() -> ExitCode {
     let reserved = tmpfs_bytes().saturating_sub(CAPACITY);
@@ -46,7 +51,11 @@ fn main() -> ExitCode {
     let with_tokens = |spec: ClusterSpec| spec.set("dfs.block.access.token.enable", true).labelled("tokens");
     let oracle = slow().then(|| spec(Implementation::Apache));
     let ours = [spec(Implementation::Hearth), with_tokens(spec(Implementation::Hearth))];
-    run(&[Suite { name: "balancing", clusters: oracle.into_iter().chain(ours).collect(), checks: CHECKS }])
+    let apaches = Suite { name: "balancing", clusters: oracle.into_iter().chain(ours).collect(), checks: CHECKS };
+    let makes =
+        if slow() { &[Implementation::Apache, Implementation::Hearth][..] } else { &[Implementation::Hearth][..] };
+    let clusters = makes.iter().flat_map(|make| [spec(*make), with_tokens(spec(*make))]).collect();
+    run(&[apaches, Suite { name: "balancing_by_hearth", clusters, checks: HEARTH_CHECKS }])
 }
 
 /// Writes all files to the first DataNode, because only that one runs.
@@ -73,17 +82,55 @@ fn path(file: u64) -> String {
 }
 
 fn balancer(session: &mut Session) -> Result<()> {
+    let full = full_datanode(session)?;
+    let runs = balance(session, session.cluster.conf(), &["-threshold", "1"])?;
+    println!("{runs} runs");
+    blocks_were_moved(session, &full)
+}
+
+fn hearth_balancer(session: &mut Session) -> Result<()> {
+    let full = full_datanode(session)?;
+    // Without sources, nothing can be moved, and nothing is.
+    let ended = hearth(session, &["balancer", "-threshold", "1", "-source", "192.0.2.1"])?;
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+    ensure!(ended.status.code() == Some(254) && said.contains("No block can be moved. Exiting..."), "{ended:?}");
+    let ended = hearth(session, &["balancer", "-threshold", "1"])?;
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+    ensure!(ended.status.code() == Some(0) && said.contains("The cluster is balanced. Exiting..."), "{ended:?}");
+    ensure!(said.starts_with("Time Stamp               Iteration#  Bytes Already Moved"), "{said}");
+    println!("{said}");
+    blocks_were_moved(session, &full)?;
+    let found = hearth(session, &["fs", "-test", "-e", "/system/balancer.id"])?;
+    ensure!(found.status.code() == Some(1), "the balancer's file is still there: {found:?}");
+    let wrong = hearth(session, &["balancer", "-threshold", "0"])?;
+    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    ensure!(wrong.status.code() == Some(255) && said.contains("Number out of range: threshold = 0.0"), "{wrong:?}");
+    Ok(())
+}
+
+/// Runs `hearth ARGUMENTS`.
+fn hearth(session: &Session, arguments: &[&str]) -> Result<Output> {
+    let mut command = Command::new(hearth_program()?);
+    command.args(arguments).env("HADOOP_CONF_DIR", session.cluster.conf()).output().context("hearth")
+}
+
+/// Returns the address of the DataNode with all files, after it has reported them.
+fn full_datanode(session: &Session) -> Result<String> {
     let full = format!("127.0.0.1:{}", session.cluster.datanodes[0].port("dfs.datanode.address")?);
     wait_until("the heartbeat that reports all files", SETTLES_WITHIN, || {
         Ok((session.cluster.live_datanode(&full)?["usedSpace"].as_u64() >= Some(FILES * BLOCK)).then_some(()))
     })?;
-    let runs = balance(session, session.cluster.conf(), &["-threshold", "1"])?;
+    Ok(full)
+}
+
+/// Checks that many files have left the DataNode that was full, and that all can be read.
+fn blocks_were_moved(session: &mut Session, full: &str) -> Result<()> {
     let mut moved = 0;
     for file in 0..FILES {
-        moved += u64::from(place(session, file)?["names"][0] != full.as_str());
+        moved += u64::from(place(session, file)?["names"][0] != full);
         reads(session, file)?;
     }
-    println!("{moved} of {FILES} moved from {full}, in {runs} runs");
+    println!("{moved} of {FILES} moved from {full}");
     ensure!(moved >= FILES / 4, "the balancer moved {moved} of {FILES} files");
     Ok(())
 }
