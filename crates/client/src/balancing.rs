@@ -2,10 +2,10 @@
 //! It reports the copy with a hint which replica the namenode should delete.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use hearth_protocol::block_token::{AccessMode, BlockAccess, BlockKeys, BlockTokenEncoding};
-use hearth_types::{Block, BlockPoolId, DatanodeInfo, DatanodeUuid, ExtendedBlock, StorageType};
+use hearth_types::{Block, BlockPoolId, Clock, DatanodeInfo, DatanodeUuid, ExtendedBlock, StorageType, SystemClock};
 use hearth_wire::data_transfer::{Operation, ReplaceBlock, Status};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -146,6 +146,5 @@ impl ReplicaMover {
 }
 
 fn now_ms() -> u64 {
-    let passed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)
+    SystemClock::new().wall_ms()
 }
