@@ -97,7 +97,8 @@ impl FsckSummary {
             self.missing,
             self.corrupt,
             self.missing_replicas,
-            percent(self.missing_replicas, self.target_replicas)
+            // As Apache's: without a live replica, no share.
+            percent(self.missing_replicas, if self.replicas == 0 { 0 } else { self.target_replicas })
         );
         for (name, count) in [
             ("DecommissionedReplicas", self.decommissioned),

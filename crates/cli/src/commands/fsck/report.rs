@@ -247,7 +247,8 @@ impl Report {
             self.missing.0,
             self.corrupt.0,
             self.missing_replicas,
-            share(self.missing_replicas, self.wanted_replicas)
+            // As Apache's: without a replica, no share.
+            share(self.missing_replicas, if replicas.total() == 0 { 0 } else { self.wanted_replicas })
         );
         for (name, count) in [
             ("DecommissionedReplicas", replicas.decommissioned),
