@@ -31,7 +31,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
 }
 
-/// Returns what `cargo metadata` tells of a package of the workspace.
+/// Returns what `cargo metadata` prints about a package of the workspace.
 pub fn package(name: &str) -> Result<serde_json::Value> {
     let metadata = output(cargo().args(["metadata", "--offline", "--no-deps", "--format-version", "1"]))?;
     let metadata: serde_json::Value = serde_json::from_str(&metadata).context("cargo's metadata")?;

@@ -332,7 +332,7 @@ impl Writer {
     pub async fn finish(&mut self) -> Result<(), Error> {
         self.send_rest().await?;
         flush::acknowledged(&mut self.progress, self.queued, &self.file.path).await?;
-        // Another client may close the file now. Flushes whose callers gave up may still be on their way.
+        // Another client may close the file now. A flush that was dropped may still wait to record a length.
         drop(self.file.last_block.lock().await);
         Ok(())
     }

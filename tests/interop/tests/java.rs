@@ -1287,7 +1287,7 @@ fn erasure_coded(session: &mut Session) -> Result<()> {
     java.call("storeMany", files.clone())?;
     java.call("bulk", files)?;
 
-    // A file that the jar had tried in vain would be reported.
+    // A file that the jar failed to open would be reported.
     let reports = reports(&log)?;
     let says = |text: &str| reports.iter().filter(|line| line.contains(text)).count();
     let of_files = ["Hearth's client writes the files of hdfs://", "Hearth's client reads the files of hdfs://"];

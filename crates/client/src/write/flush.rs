@@ -67,7 +67,7 @@ impl PendingFlush {
         recorded.await.map_err(|_| Failure::WriterClosed { path: file.path.clone() })?
     }
 
-    /// Returns true if the namenode is to be told of the block: no flush has done so since its pipeline was set up, or
+    /// Returns true if the namenode must record the block: no flush has done so since its pipeline was set up, or
     /// the caller wants it.
     fn is_due(&self) -> bool {
         self.updates || self.progress.borrow().pipelines != self.persisted.load(Ordering::Acquire)

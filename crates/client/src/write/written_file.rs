@@ -19,12 +19,12 @@ pub(crate) struct WrittenFile {
     pub last_block: tokio::sync::Mutex<LastBlock>,
 }
 
-/// What the namenode was told of the last block.
+/// Record of the last block at the namenode.
 #[derive(Debug, Default)]
 pub(crate) struct LastBlock {
     /// Number of the block, counted from 1, whose length was recorded last, and that length.
     pub recorded: (u64, u64),
-    /// Nothing is told any more: this client is closing the file, or has closed it.
+    /// No length is recorded any more: this client is closing the file, or has closed it.
     pub is_closed: bool,
 }
 
