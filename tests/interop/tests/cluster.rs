@@ -931,6 +931,8 @@ fn fsck_said(session: &mut Session, when: &str, line: &str, block: u64) -> Resul
     if let Some(pool) = masked.split("blockpool ").nth(1).and_then(|rest| rest.split(' ').next()).map(str::to_owned) {
         masked = masked.replace(&pool, "POOL");
     }
+    // Hearth's report also names each file that it deletes.
+    let masked = masked.replace("\"FSCK deleted the corrupt file /corrupt/file\",", "");
     session.same_as_oracle(&format!("fsck {line}, {when}"), serde_json::from_str(&masked)?)
 }
 
