@@ -85,9 +85,9 @@ impl PendingFlush {
             return failed.filter(|_| self.updates).map_or(Ok(()), Err);
         }
         let recorded = if last_block.recorded.0 == self.block { last_block.recorded.1 } else { 0 };
-        let is_known = pipelines == self.persisted.load(Ordering::Acquire) && self.length <= recorded;
-        // Another flush may have told more while this one waited for it.
-        if is_known || !self.is_due() {
+        let is_known = pipelines == self.persisted.load(Ordering::Acquire);
+        // Another flush may have recorded the block while this one waited for it.
+        if is_known && (!self.updates || self.length <= recorded) {
             return Ok(());
         }
         // Flushes end in any order, and Apache's namenode would make the block shorter.
