@@ -60,10 +60,21 @@ impl Calendar {
     pub fn java_text(self, zone: &str) -> String {
         let Self { year, month, day, hour, minute, second } = self;
         let days = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-        let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
         let weekday = days[(days_from_civil(year, month, day).rem_euclid(7)) as usize];
-        let name = months[(month as usize - 1) % 12];
+        let name = self.month_name();
         format!("{weekday} {name} {day:02} {hour:02}:{minute:02}:{second:02} {zone} {year}")
+    }
+
+    /// Java's default format of date and time: `Nov 21, 2026, 1:37:22 PM`.
+    pub fn java_default(self) -> String {
+        let Self { year, day, hour, minute, second, .. } = self;
+        let half = if hour < 12 { "AM" } else { "PM" };
+        format!("{} {day}, {year}, {}:{minute:02}:{second:02} {half}", self.month_name(), (hour + 11) % 12 + 1)
+    }
+
+    fn month_name(self) -> &'static str {
+        const NAMES: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+        NAMES[(self.month as usize - 1) % 12]
     }
 
     /// `261121071542`

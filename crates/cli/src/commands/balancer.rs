@@ -11,7 +11,7 @@ mod plan;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use hearth_client::{
     CreateOptions, DatanodeAdminState, DatanodeReportKind, DatanodeStorages, ErrorKind, Exception, FileSystem,
@@ -24,6 +24,7 @@ use self::arguments::Options;
 pub use self::arguments::USAGE;
 use self::dispatch::{Node, Settings, SourcePlan};
 use self::plan::{Group, Limits, Pair, Plan};
+use super::fs::time::now_ms;
 use super::generic_options::GENERIC_USAGE;
 use super::tool::{self, FAILED, IllegalArgument, Tool, ToolArguments, byte_description, java_text};
 
@@ -301,16 +302,7 @@ fn line(number: u64, moved: u64, iteration: &Iteration, namenode: &str) -> Strin
 
 /// Returns the local time as Java's default format of date and time: `Nov 29, 2026, 1:37:22 PM`.
 fn time_text() -> String {
-    let passed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    java_time(Calendar::local(u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)))
-}
-
-fn java_time(time: Calendar) -> String {
-    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let Calendar { year, month, day, hour, minute, second } = time;
-    let month = MONTHS[(month.max(1) as usize - 1) % 12];
-    let half = if hour < 12 { "AM" } else { "PM" };
-    format!("{month} {day}, {year}, {}:{minute:02}:{second:02} {half}", (hour + 11) % 12 + 1)
+    Calendar::local(now_ms()).java_default()
 }
 
 /// Returns a duration as Apache's balancer prints it: `5.25 seconds`.
@@ -341,9 +333,9 @@ mod tests {
     #[test]
     fn times_are_written_as_java_does() {
         let noon = Calendar { year: 2026, month: 11, day: 9, hour: 12, minute: 5, second: 7 };
-        assert_eq!(java_time(noon), "Nov 9, 2026, 12:05:07 PM");
-        assert_eq!(java_time(Calendar { hour: 0, ..noon }), "Nov 9, 2026, 12:05:07 AM");
-        assert_eq!(java_time(Calendar { hour: 13, ..noon }), "Nov 9, 2026, 1:05:07 PM");
+        assert_eq!(noon.java_default(), "Nov 9, 2026, 12:05:07 PM");
+        assert_eq!(Calendar { hour: 0, ..noon }.java_default(), "Nov 9, 2026, 12:05:07 AM");
+        assert_eq!(Calendar { hour: 13, ..noon }.java_default(), "Nov 9, 2026, 1:05:07 PM");
         assert_eq!(duration_text(Duration::from_millis(12)), "12.0 milliseconds");
         assert_eq!(duration_text(Duration::from_millis(5250)), "5.25 seconds");
         assert_eq!(duration_text(Duration::from_secs(90)), "1.5 minutes");

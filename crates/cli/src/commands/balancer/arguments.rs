@@ -158,7 +158,7 @@ fn hosts(kind: &str, rest: &mut std::slice::Iter<'_, String>, all: &str) -> anyh
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use std::io::Write;
 
     use hearth_client::{DatanodeId, DatanodeUuid};
@@ -169,7 +169,7 @@ mod tests {
         Options::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
     }
 
-    fn datanode(host: &str) -> DatanodeInfo {
+    pub fn datanode(host: &str) -> DatanodeInfo {
         DatanodeInfo::of(DatanodeId {
             ip: "10.0.0.1".to_owned(),
             host_name: host.to_owned(),

@@ -176,22 +176,14 @@ pub fn keeps_racks(racks: &[&str], source: &str, target: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use hearth_client::{DatanodeId, DatanodeInfo, DatanodeUuid, StorageId, StorageReport};
+    use hearth_client::{StorageId, StorageReport};
 
+    use super::super::arguments::tests::datanode;
     use super::*;
 
     const LIMITS: Limits = Limits { policy: Policy::Datanode, threshold: 10.0, group_bytes_max: 1 << 40 };
 
     fn report(storages: &[(StorageType, u64, u64)]) -> DatanodeStorages {
-        let id = DatanodeId {
-            ip: "10.0.0.1".to_owned(),
-            host_name: "a".to_owned(),
-            uuid: DatanodeUuid("a".into()),
-            transfer_port: 9866,
-            info_port: 9864,
-            ipc_port: 9867,
-            info_secure_port: 0,
-        };
         let storages = storages.iter().map(|(storage_type, capacity, used)| StorageReport {
             storage: StorageId("DS-1".into()),
             storage_type: *storage_type,
@@ -202,7 +194,7 @@ mod tests {
             block_pool_used: used / 2,
             non_dfs_used: 0,
         });
-        DatanodeStorages { datanode: DatanodeInfo::of(id), storages: storages.collect() }
+        DatanodeStorages { datanode: datanode("a"), storages: storages.collect() }
     }
 
     fn disks(used: &[u64]) -> Vec<DatanodeStorages> {
