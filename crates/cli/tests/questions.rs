@@ -262,33 +262,41 @@ fn slow_datanode_is_named_by_the_others() {
         .set("dfs.datanode.peer.metrics.min.outlier.detection.samples", 1)
         .start()
         .unwrap();
+    // A write takes longer than the slow DataNode runs at a time, so a pause finds packets on their way to it.
     let file = cluster.directory().join("file");
-    std::fs::write(&file, vec![7; 10_000]).unwrap();
+    std::fs::write(&file, vec![7; 8 << 20]).unwrap();
     let slow = &cluster.datanodes[3];
     let address = slow.setting("dfs.datanode.http.address").unwrap();
-    let (conf, written) = (cluster.conf().to_owned(), AtomicBool::new(false));
+    let (conf, finished) = (cluster.conf().to_owned(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for number in 0.. {
-                if written.load(Ordering::Relaxed) {
+                if finished.load(Ordering::Relaxed) {
                     return;
                 }
                 let mut command = Command::new(PROGRAM);
-                command.args(["fs", "-put"]).arg(&file).arg(format!("/file-{number}")).env("HADOOP_CONF_DIR", &conf);
+                let target = format!("/file-{}", number % 4);
+                command.args(["fs", "-put", "-f"]).arg(&file).arg(target).env("HADOOP_CONF_DIR", &conf);
                 assert!(command.status().unwrap().success(), "file {number}");
             }
         });
-        let found = wait_until("the slow DataNode", LONG, || {
-            let process = slow.process().context("it runs")?;
-            process.pause()?;
+        scope.spawn(|| {
             // The pace of the slow DataNode.
-            std::thread::sleep(Duration::from_millis(300));
-            process.resume()?;
+            let (paused, running) = (Duration::from_millis(300), Duration::from_millis(50));
+            let process = slow.process().unwrap();
+            while !finished.load(Ordering::Relaxed) {
+                process.pause().unwrap();
+                std::thread::sleep(paused);
+                process.resume().unwrap();
+                std::thread::sleep(running);
+            }
+        });
+        let found = wait_until("the slow DataNode", LONG, || {
             let problems: Value = serde_json::from_str(&get_text(cluster.namenode_http_port(), "/ui/problems")?)?;
             let reported = problems["slow"]["datanodes"].as_array().context("DataNodes are measured")?;
             Ok(reported.iter().any(|node| node["SlowNode"] == address).then_some(()))
         });
-        written.store(true, Ordering::Relaxed);
+        finished.store(true, Ordering::Relaxed);
         found.unwrap();
     });
     let text = get_text(cluster.namenode_http_port(), "/jmx?qry=Hadoop:service=NameNode,name=NameNodeStatus").unwrap();
