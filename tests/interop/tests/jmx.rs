@@ -1,13 +1,17 @@
 //! `/jmx` compared with Apache's: the beans that monitoring and Apache's router read have every attribute of Apache's
-//! servers, with values of the same kind.
+//! servers, with values of the same kind. [`PAGE`] lists the attributes and beans that are absent.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use hearth_interop::{Check, Session, Suite, run};
-use hearth_testkit::{ClusterSpec, Implementation, Process, free_port, jmx_bean, wait_until};
+use hearth_testkit::{ClusterSpec, Implementation, Process, free_port, get_text, jmx_bean, wait_until, workspace_root};
 use serde_json::{Value, json};
+
+const PAGE: &str = "docs/compatibility/jmx.md";
 
 const NAMENODE_BEANS: &[&str] = &[
     "FSNamesystem",
@@ -49,10 +53,26 @@ const JSON_TEXTS: &[&str] = &[
 const NAMENODE_ACTIVITY: &[&str] =
     &["NameNodeActivity", "StartupProgress", "JvmMetrics", "RpcActivityForPort*", "RpcDetailedActivityForPort*"];
 const DATANODE_ACTIVITY: &[&str] = &["DataNodeActivity-*", "JvmMetrics", "RpcActivityForPort*"];
+/// Starts of names whose rest differs between clusters, or between JVMs and their collectors.
+const VARYING: &[&str] = &[
+    "DataNodeActivity-",
+    "DataNodeVolume-",
+    "FSDatasetState-",
+    "HttpServer2-",
+    "RpcActivityForPort",
+    "RpcDetailedActivityForPort",
+    "java.lang:type=GarbageCollector,name=",
+    "java.lang:type=MemoryManager,name=",
+    "java.lang:type=MemoryPool,name=",
+    "java.nio:type=BufferPool,name=",
+];
+/// Fewer beans than each of Apache's servers has.
+const APACHES_BEANS_MIN: usize = 20;
 
 const CHECKS: &[Check] = &[
     ("beans_have_every_attribute_of_apaches", every_attribute),
     ("activity_beans_lack_only_the_listed_attributes", listed_attributes),
+    ("servers_lack_only_the_listed_beans", listed_beans),
     ("beans_have_the_routers_attributes", attributes_of_the_router),
     ("the_router_shows_the_namenodes_statistics", statistics_of_the_router),
 ];
@@ -141,19 +161,30 @@ fn every_attribute(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Returns the rows of the table of absent attributes: server, bean, and patterns of attributes.
-fn absent_attributes() -> Result<Vec<(String, String, Vec<String>)>> {
-    let text = std::fs::read_to_string(hearth_testkit::workspace_root().join("docs/compatibility/jmx.md"))?;
-    let (_, section) = text.split_once("\n## Absent attributes\n").context("no section about absent attributes")?;
+/// Returns the cells of the table in the section `heading` of the page. The last cell of a row is the reason.
+fn table<const COLUMNS: usize>(heading: &str) -> Result<Vec<[String; COLUMNS]>> {
+    let text = fs::read_to_string(workspace_root().join(PAGE)).with_context(|| format!("cannot read {PAGE}"))?;
+    let (_, section) =
+        text.split_once(&format!("\n## {heading}\n")).with_context(|| format!("{PAGE} has no section {heading}"))?;
     let section = section.split("\n## ").next().unwrap_or_default();
-    let quoted = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
     let rows = section.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
     rows.map(|row| {
-        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        let [_, server, bean, attributes, reason, _] = cells[..] else { bail!("not four cells: {row}") };
-        ensure!(!reason.is_empty(), "no reason: {row}");
-        let bean = quoted(bean).pop().context("a bean")?;
-        Ok((server.to_owned(), bean, quoted(attributes)))
+        let inner = row.strip_prefix('|').and_then(|row| row.strip_suffix('|'));
+        let inner = inner.with_context(|| format!("not a row of a table: {row}"))?;
+        let cells: Vec<String> = inner.split('|').map(|cell| cell.trim().to_owned()).collect();
+        ensure!(cells.last().is_some_and(|reason| !reason.is_empty()), "no reason: {row}");
+        <[String; COLUMNS]>::try_from(cells).map_err(|cells| anyhow!("{} cells, not {COLUMNS}: {row}", cells.len()))
+    })
+    .collect()
+}
+
+/// Returns the rows of the table of absent attributes: server, bean, and patterns of attributes.
+fn absent_attributes() -> Result<Vec<(String, String, Vec<String>)>> {
+    let quoted = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    let rows = table::<4>("Absent attributes")?.into_iter();
+    rows.map(|[server, bean, attributes, _]| {
+        let bean = quoted(&bean).pop().context("a bean")?;
+        Ok((server, bean, quoted(&attributes)))
     })
     .collect()
 }
@@ -194,16 +225,76 @@ fn listed_attributes(session: &mut Session) -> Result<()> {
         let patterns: Vec<&String> = rows.flat_map(|(_, _, patterns)| patterns).collect();
         for attribute in &missing {
             if !patterns.iter().any(|pattern| is_like(pattern, attribute)) {
-                wrong.push(format!("{full} lacks {attribute}, which docs/compatibility/jmx.md does not list"));
+                wrong.push(format!("{full} lacks {attribute}, which {PAGE} does not list"));
             }
         }
         for pattern in patterns {
             if !missing.iter().any(|attribute| is_like(pattern, attribute)) {
-                wrong.push(format!("{full}: docs/compatibility/jmx.md lists {pattern}, which is not missing"));
+                wrong.push(format!("{full}: {PAGE} lists {pattern}, which is not missing"));
             }
         }
     }
     ensure!(wrong.is_empty(), "the table of absent attributes is wrong:\n{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// Returns the name of a bean as the page has it: beans of Hadoop's without their server, and `*` for what varies.
+fn general_name(server: &str, bean: &str) -> String {
+    let name = bean.strip_prefix(&format!("Hadoop:service={server},name=")).unwrap_or(bean);
+    let start = VARYING.iter().find(|start| name.len() > start.len() && name.starts_with(**start));
+    start.map_or_else(|| name.to_owned(), |start| format!("{start}*"))
+}
+
+/// Returns the names of all beans of a server.
+fn bean_names(server: &str, port: u16) -> Result<BTreeSet<String>> {
+    // Apache's servlet writes numbers of Java that JSON lacks.
+    let text = get_text(port, "/jmx")?.replace(": NaN", ": null");
+    let answer: Value = serde_json::from_str(&text).with_context(|| format!("/jmx of the {server}"))?;
+    let beans = answer["beans"].as_array().with_context(|| format!("/jmx of the {server} has no list of beans"))?;
+    let names = beans.iter().map(|bean| {
+        let name = bean["name"].as_str().with_context(|| format!("a bean of the {server} has no name: {bean}"))?;
+        Ok(general_name(server, name))
+    });
+    names.collect()
+}
+
+/// The table of absent beans has each bean that Apache's servers have and Hearth's lack, and no others.
+fn listed_beans(session: &mut Session) -> Result<()> {
+    let namenode = session.cluster.namenode_http_port();
+    let datanode = session.cluster.datanodes[0].port("dfs.datanode.http.address")?;
+    // The servers that lack a bean, by its name.
+    let mut absent: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (server, port) in [("NameNode", namenode), ("DataNode", datanode)] {
+        let own = bean_names(server, port)?;
+        let key = format!("all beans of the {server}");
+        if session.is_oracle() {
+            ensure!(own.len() >= APACHES_BEANS_MIN, "Apache's {server} has {} beans: {own:?}", own.len());
+            session.same_as_oracle(&key, json!(own))?;
+            continue;
+        }
+        let Some(expected) = session.oracle(&key) else { bail!("the oracle has no {key}") };
+        for bean in expected.as_array().into_iter().flatten().filter_map(Value::as_str) {
+            if !own.contains(bean) {
+                absent.entry(bean.to_owned()).or_default().push(server);
+            }
+        }
+    }
+    if session.is_oracle() {
+        return Ok(());
+    }
+    let listed: Vec<[String; 3]> = table("Absent beans")?;
+    let expected = absent.iter().map(|(bean, servers)| {
+        let bean = format!("`{bean}`");
+        let reason = listed.iter().find(|[_, listed, _]| *listed == bean).map(|[_, _, reason]| reason.clone());
+        [servers.join(", "), bean, reason.unwrap_or_default()]
+    });
+    let expected: Vec<[String; 3]> = expected.collect();
+    let rows: Vec<String> = expected.iter().map(|cells| format!("| {} |", cells.join(" | "))).collect();
+    ensure!(
+        listed == expected,
+        "the rows of \"Absent beans\" in {PAGE} are not these, whose last cells need a reason:\n{}",
+        rows.join("\n")
+    );
     Ok(())
 }
 
