@@ -6,12 +6,12 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
 use std::rc::Rc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use hearth_testkit::{skip_or_fail, wait_until};
+use hearth_testkit::{sha256_hex, skip_or_fail, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_hearth");
@@ -181,6 +181,112 @@ impl Up {
     }
 }
 
+/// Width of the terminals here.
+const COLUMNS: usize = 80;
+
+/// A program on a pseudo-terminal, which `script` of util-linux provides. Dropping it closes the terminal, and with that
+/// ends the program.
+struct Terminal {
+    script: Child,
+    keyboard: ChildStdin,
+    lines: Receiver<String>,
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.script.kill();
+        let _ = self.script.wait();
+    }
+}
+
+impl Terminal {
+    /// Runs a command line of the shell. `script`: the command `script` without arguments, with the environment.
+    fn run(mut script: Command, line: &str) -> std::io::Result<Self> {
+        let line = format!("stty -echo cols {COLUMNS} rows 24 && exec {line}");
+        script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut script = script.env("SHELL", "/bin/sh").env("TERM", "xterm-256color").spawn()?;
+        let (keyboard, screen) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(screen).lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        Ok(Self { script, keyboard, lines })
+    }
+
+    /// Returns the lines up to the first that contains `part`.
+    fn shows(&self, part: &str) -> Vec<String> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut shown: Vec<String> = Vec::new();
+        while !shown.last().is_some_and(|line| line.contains(part)) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => shown.push(line),
+                Err(error) => panic!("{error}: no {part:?} in {shown:?}"),
+            }
+        }
+        shown
+    }
+
+    /// Presses Ctrl-C. Returns the program's exit code, and the lines up to its end.
+    fn interrupt(mut self) -> (Option<i32>, Vec<String>) {
+        self.keyboard.write_all(b"\x03").unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        let mut shown = Vec::new();
+        loop {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => shown.push(line),
+                Err(RecvTimeoutError::Disconnected) => return (self.script.wait().unwrap().code(), shown),
+                Err(RecvTimeoutError::Timeout) => panic!("the program goes on after Ctrl-C: {shown:?}"),
+            }
+        }
+    }
+}
+
+/// Returns whether a character ends a control sequence of a terminal. Source: ECMA-48, 5.4.
+fn ends_a_sequence(character: char) -> bool {
+    ('@'..='~').contains(&character)
+}
+
+/// Returns a text without its control sequences.
+fn without_sequences(text: &str) -> String {
+    let mut parts = text.split("\x1b[");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        plain += part.split_once(ends_a_sequence).map_or("", |(_, rest)| rest);
+    }
+    plain
+}
+
+/// Returns whether a text has colours or weights: control sequences that end in `m`. Progress bars have others.
+fn is_styled(text: &str) -> bool {
+    let is_parameter = |character: char| !ends_a_sequence(character);
+    text.split("\x1b[").skip(1).any(|part| part.trim_start_matches(is_parameter).starts_with('m'))
+}
+
+/// Checks that all lines fit the terminal. A carriage return writes over the line.
+fn fit_the_terminal(lines: &[String]) {
+    for line in lines {
+        let plain = without_sequences(line);
+        assert!(plain.split('\r').all(|line| line.chars().count() <= COLUMNS), "{line:?}");
+    }
+}
+
+/// Returns a command that is run in `place` and finds `hearth` by PATH: the demo prints its commands with that name then.
+fn command_in(place: &Path, program: &str, arguments: &[&str]) -> Command {
+    let programs = Path::new(PROGRAM).parent().unwrap().display().to_string();
+    let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(place).env("PATH", path).env_remove("HADOOP_CONF_DIR");
+    command
+}
+
+/// Returns whether a directory has no entries.
+fn is_empty(directory: &Path) -> bool {
+    fs::read_dir(directory).unwrap().next().is_none()
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -244,20 +350,13 @@ fn memory_is_free_after_a_good_end() {
 #[test]
 fn demo_fits_80_columns_and_its_commands_work() {
     let (memory, place) = (directory(), tempfile::tempdir().unwrap());
-    // The commands are printed with the program's name, which is found by PATH.
-    let programs = Path::new(PROGRAM).parent().unwrap().display().to_string();
-    let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
-    let command = |program: &str, arguments: &[&str]| {
-        let mut command = Command::new(program);
-        command.args(arguments).current_dir(place.path()).env("PATH", &path).env_remove("HADOOP_CONF_DIR");
-        command
-    };
+    let command = |program: &str, arguments: &[&str]| command_in(place.path(), program, arguments);
     let demo = command(PROGRAM, &["demo", "--size", "64m", "--memory", memory.path().to_str().unwrap()]).output();
     let demo = demo.unwrap();
     assert!(demo.status.success(), "{demo:?}");
     let said = text(&demo.stdout);
     for line in said.lines() {
-        assert!(line.chars().count() <= 80 && !line.contains('\x1b'), "{line:?}");
+        assert!(line.chars().count() <= COLUMNS && !line.contains('\x1b'), "{line:?}");
     }
     for part in [
         "of varied content",
@@ -271,7 +370,7 @@ fn demo_fits_80_columns_and_its_commands_work() {
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
-    assert_eq!(fs::read_dir(memory.path()).unwrap().count(), 0);
+    assert!(is_empty(memory.path()));
 
     let commands: Vec<&str> = said.lines().skip(said.lines().count() - 3).map(str::trim).collect();
     let mut up = command("sh", &["-c", &format!("exec {}", commands[0])]).stdout(Stdio::piped()).spawn().unwrap();
@@ -282,6 +381,86 @@ fn demo_fits_80_columns_and_its_commands_work() {
     assert!(up.wait().unwrap().success());
     assert!(put.status.success() && list.status.success(), "{put:?} {list:?}");
     assert!(text(&list.stdout).contains(" /hosts\n"), "{list:?}");
+}
+
+/// Starts `hearth demo` on a terminal, in `place`. Its files go to `memory` and to `disk`.
+fn demo_on_a_terminal(
+    place: &Path,
+    memory: &Path,
+    disk: &Path,
+    options: &str,
+    no_color: Option<&str>,
+) -> std::io::Result<Terminal> {
+    let mut script = command_in(place, "script", &[]);
+    script.env("TMPDIR", disk).env_remove("NO_COLOR");
+    if let Some(value) = no_color {
+        script.env("NO_COLOR", value);
+    }
+    Terminal::run(script, &format!("hearth demo {options} --memory '{}'", memory.display()))
+}
+
+#[test]
+fn demo_has_colours_on_a_terminal_and_can_be_used_until_ctrl_c() {
+    let (memory, place, disk) = (directory(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let options = "--size 16m --keep";
+    let terminal = match demo_on_a_terminal(place.path(), memory.path(), disk.path(), options, None) {
+        Ok(terminal) => terminal,
+        Err(error) => return skip_or_fail("demo_has_colours_on_a_terminal_and_can_be_used_until_ctrl_c", error),
+    };
+    let mut shown = terminal.shows("It runs until Ctrl-C");
+    let commands = terminal.shows(" -report");
+    shown.extend(commands.iter().cloned());
+    fit_the_terminal(&shown);
+    let all = shown.join("\n");
+    // The title, a step that is done, a result, the head of the table.
+    for part in ["\x1b[1mHearth: ", "\x1b[1;32m✓\x1b[0m a NameNode and 3 DataNodes", " ms\x1b[0m  ", "\x1b[2m  "] {
+        assert!(all.contains(part), "{part:?}: {all:?}");
+    }
+    let plain = without_sequences(&all);
+    for part in ["16.0 MiB of varied content", "datanode1 killed", "to plain copy", "Limits: 3 x memcpy "] {
+        assert!(plain.contains(part), "{part}: {plain}");
+    }
+
+    let commands: Vec<&str> = commands.iter().map(|line| line.trim()).collect();
+    let [list, hash, report] = commands[..] else { panic!("not three commands: {commands:?}") };
+    let run = |line: &str| {
+        let output = command_in(place.path(), "sh", &["-c", line]).output().unwrap();
+        assert!(output.status.success(), "{line}: {output:?}");
+        output.stdout
+    };
+    let listed = text(&run(list));
+    assert!(listed.contains(" 16777216 ") && listed.ends_with(" /demo/file\n"), "{listed}");
+    let (cat, _) = hash.split_once(" | ").unwrap();
+    let content = run(cat);
+    assert_eq!(content.len(), 16 << 20);
+    assert_eq!(text(&run(hash)).split_whitespace().next(), Some(sha256_hex(&content).as_str()));
+    let reported = text(&run(report));
+    assert!(reported.contains("Live datanodes ("), "{reported}");
+
+    assert!(!is_empty(memory.path()) && !is_empty(disk.path()));
+    let (code, rest) = terminal.interrupt();
+    assert_eq!(code, Some(0), "{rest:?}");
+    assert!(is_empty(memory.path()) && is_empty(disk.path()));
+}
+
+#[test]
+fn demo_on_a_terminal_is_plain_with_no_color_and_ends_at_ctrl_c() {
+    let (memory, place, disk) = (directory(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let terminal = match demo_on_a_terminal(place.path(), memory.path(), disk.path(), "--size 64m", Some("1")) {
+        Ok(terminal) => terminal,
+        Err(error) => return skip_or_fail("demo_on_a_terminal_is_plain_with_no_color_and_ends_at_ctrl_c", error),
+    };
+    // Next it makes the file. The servers get the signal too, and are not in use then.
+    let mut shown = terminal.shows("a NameNode and 3 DataNodes");
+    fit_the_terminal(&shown);
+    let (code, rest) = terminal.interrupt();
+    shown.extend(rest);
+    assert_eq!(code, Some(130), "{shown:?}");
+    assert!(shown.iter().any(|line| line.contains("hearth: interrupted; removing what the demo made")), "{shown:?}");
+    assert!(shown.iter().any(|line| line.starts_with("Hearth: ")), "{shown:?}");
+    assert!(shown.iter().any(|line| line.contains("  ✓ a NameNode and 3 DataNodes")), "{shown:?}");
+    assert!(!shown.iter().any(|line| is_styled(line)), "{shown:?}");
+    assert!(is_empty(memory.path()) && is_empty(disk.path()));
 }
 
 #[test]
