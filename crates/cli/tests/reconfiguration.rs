@@ -1,4 +1,5 @@
-//! Changes of running servers: keys by `hearth dfsadmin -reconfig`, levels of the log by `/logLevel`.
+//! Changes of running servers: keys by `hearth dfsadmin -reconfig`, levels of the log by `/logLevel` and the
+//! page of the log.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use hearth_config::to_xml;
 use hearth_testkit::free_port;
+use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_hearth");
 
@@ -68,11 +70,20 @@ fn write(root: &Path, namenode: u16, changed: &[(&str, &str)]) {
 
 /// Returns the answer of a web port.
 fn fetch(address: &str, path: &str) -> String {
+    request(address, "GET", path)
+}
+
+fn request(address: &str, method: &str, path: &str) -> String {
     let mut socket = TcpStream::connect(address).unwrap();
-    write!(socket, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    write!(socket, "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();
     answer
+}
+
+/// Returns the JSON of an answer.
+fn body(answer: &str) -> Value {
+    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
 
 #[test]
@@ -105,6 +116,25 @@ fn levels_of_the_log_change_while_a_server_runs() {
     let refused = fetch(web, "/logLevel?log=root&level=OFF&user.name=bob");
     assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");
     assert!(fetch(web, "/logLevel?log=root&level=LOUD").contains("Bad Level : <b>LOUD</b>"));
+
+    // The page of the log shows the same levels, and changes them in the name of a superuser.
+    let entry =
+        |module: &str, level: &str, changed: bool| json!({ "module": module, "level": level, "changed": changed });
+    let shown = body(&fetch(web, "/ui/log-level?user.name=root"));
+    let levels = json!([entry("", "INFO", false), entry("hearth_config", "INFO", true)]);
+    assert_eq!((&shown["start"], &shown["levels"]), (&json!("info"), &levels));
+    let changed = request(web, "PUT", "/ui/log-level?user.name=root&module=hearth_config&level=warn");
+    assert_eq!(body(&changed), json!({ "module": "hearth_config", "level": "WARN" }));
+    assert_eq!(logged("5"), 2);
+    let refused = request(web, "PUT", "/ui/log-level?user.name=bob&module=hearth_config&level=info");
+    assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("Superuser privilege"), "{refused}");
+    let refused = request(web, "PUT", "/ui/log-level?user.name=root&module=hearth_config&level=loud");
+    assert!(refused.starts_with("HTTP/1.1 400") && refused.contains("wanted OFF, FATAL"), "{refused}");
+    assert_eq!(logged("6"), 2);
+    let reset = request(web, "DELETE", "/ui/log-level?user.name=root");
+    assert_eq!(body(&reset), json!({ "module": "all modules", "level": "INFO" }));
+    assert_eq!(body(&fetch(web, "/ui/log-level?user.name=root"))["levels"], json!([entry("", "INFO", false)]));
+    assert_eq!(logged("7"), 3);
 }
 
 #[test]

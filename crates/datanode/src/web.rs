@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 use hearth_config::Program;
 use hearth_protocol::rpc::RpcMetrics;
 pub use hearth_web::WebServer;
+use hearth_web::log_level::INTERFACE_PATH as LOG_LEVEL;
 use hearth_web::{
     Bean, BoundSite, ConfEntry, Page, Protection, Query, Server, Site, configuration_findings, process_beans,
     rpc_beans, size,
@@ -57,11 +58,14 @@ fn with_interface(site: Site, datanode: &Arc<Datanode>, protection: &Protection)
     let findings = configuration_findings(&datanode.options.configuration, Program::Datanode);
     tokio::spawn(sampler::run(Arc::downgrade(datanode), history.clone()));
     site.interface(Server::Datanode)
-        .data("/ui/session", move |_, _| {
-            let session = interface::session(&protection);
+        .data("/ui/session", move |query: Query, peer: IpAddr| {
+            let session = interface::session(&protection, &query, peer);
             async move { Ok(session) }
         })
         .data("/ui/log", move |query: Query, peer: IpAddr| async move { interface::log(&query, peer) })
+        .data(LOG_LEVEL, |query: Query, peer: IpAddr| async move { interface::log_levels(&query, peer) })
+        .put(LOG_LEVEL, interface::set_log_level)
+        .delete(LOG_LEVEL, interface::reset_log_level)
         .data("/ui/history", move |_, _| {
             let history = history.clone();
             async move { Ok(history.json()) }

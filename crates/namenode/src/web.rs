@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use hearth_config::{ConfigError, Configuration, Program};
 use hearth_web::axum::http::HeaderMap;
+use hearth_web::log_level::INTERFACE_PATH as LOG_LEVEL;
 use hearth_web::{ConfEntry, History, Page, Protection, Query, Server, Site, configuration_findings, size};
 
 use crate::blocks::{DatanodeFilter, DatanodeReport};
@@ -75,6 +76,7 @@ fn with_interface(
     let protection = Arc::new(protection.clone());
     let [for_session, for_overview, for_datanodes, for_problems, for_open_files, for_users, for_log] =
         [(); 7].map(|()| namenode.clone());
+    let [for_levels, for_change, for_reset] = [(); 3].map(|()| namenode.clone());
     site.interface(Server::Namenode)
         .data("/ui/session", move |query: Query, peer: IpAddr| {
             interface::session(for_session.clone(), protection.clone(), query, peer)
@@ -96,6 +98,9 @@ fn with_interface(
             async move { Ok(interface::users(&namenode)) }
         })
         .data("/ui/log", move |query: Query, peer: IpAddr| interface::log(for_log.clone(), query, peer))
+        .data(LOG_LEVEL, move |query: Query, peer: IpAddr| interface::log_levels(for_levels.clone(), query, peer))
+        .put(LOG_LEVEL, move |query: Query, peer: IpAddr| interface::set_log_level(for_change.clone(), query, peer))
+        .delete(LOG_LEVEL, move |query: Query, peer: IpAddr| interface::reset_log_level(for_reset.clone(), query, peer))
         .data("/ui/history", move |_, _| {
             let history = history.clone();
             async move { Ok(history.json()) }

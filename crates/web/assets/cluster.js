@@ -372,6 +372,7 @@ export async function snapshots(_, view) {
   view.show(
     el("h1", {}, "Snapshots"),
     el("div", { class: "row" }, el("button", { type: "button", disabled: locked, onclick: allow }, "Allow snapshots of a directory")),
+    locked && el("p", { class: "quiet" }, "Changes are off, because hearth.web.read-only is true."),
     directories.length === 0 && el("p", { class: "quiet" }, `No directory of ${shared.session.user} has snapshots. Superusers see those of all users.`),
     directories.map((directory) => {
       const list = el("div", {}, el("p", { class: "quiet" }, "Loading…"));

@@ -304,12 +304,12 @@ export class View {
   }
 
   /// Calls `refresh` again and again, `seconds` after it has finished, while the page is visible and no control in it
-  /// has the focus, which it would lose.
-  every(seconds, refresh) {
+  /// has the focus, which it would lose. `keepsControls`: `refresh` leaves the control with the focus where it is.
+  every(seconds, refresh, keepsControls = false) {
     const next = () => {
       if (!this.isCurrent) return;
       this.timers.push(setTimeout(async () => {
-        const focus = document.activeElement?.closest("main a, main button, main summary");
+        const focus = !keepsControls && document.activeElement?.closest("main a, main button, main summary");
         if (this.isCurrent && !document.hidden && !focus) await refresh().catch(() => {});
         next();
       }, seconds * 1000));
@@ -327,8 +327,9 @@ export class View {
 export async function startSession(button) {
   const refresh = async () => {
     shared.session = (await data("/ui/session")) ?? {};
-    const { user, superuser, readOnly } = shared.session;
-    replace(button, `Acting as ${user}${superuser ? " (superuser)" : ""}${readOnly ? ", read only" : ""}`);
+    const { user, superuser, administrator, readOnly } = shared.session;
+    const role = superuser ? " (superuser)" : administrator ? " (administrator)" : "";
+    replace(button, `${user ? `Acting as ${user}` : "No user chosen"}${role}${readOnly ? ", read only" : ""}`);
   };
   button.addEventListener("click", async () => {
     const chosen = await ask({

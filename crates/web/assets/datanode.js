@@ -1,7 +1,7 @@
 // The DataNode's pages.
 
 import {
-  bytes, bytesPerSecond, call, card, count, duration, el, facts, meter, milliseconds, notice, perSecond, percent, shared, start, state, table,
+  bytes, bytesPerSecond, call, card, count, duration, el, facts, meter, milliseconds, notice, perSecond, percent, start, startSession, state, table,
 } from "/ui/common.js";
 import { chart, latest, meanTimes } from "/ui/chart.js";
 import { configuration } from "/ui/conf.js";
@@ -119,5 +119,5 @@ function route(fragment) {
   return [Object.hasOwn(VIEWS, name) ? name : "overview", ""];
 }
 
-shared.session = (await call("/ui/session").catch(() => null)) ?? {};
+await startSession(document.querySelector("#user"));
 start(VIEWS, route);

@@ -18,7 +18,8 @@ use axum::response::{IntoResponse, Response};
 use hearth_config::{ConfigError, Configuration, keys};
 
 use self::user_agents::Pattern;
-use crate::webhdfs::{Exception, decode, drain, waits_to_send};
+use crate::log_level;
+use crate::webhdfs::{Exception, PREFIX, decode, drain, waits_to_send};
 
 /// Policy for all answers. Scripts and styles come from files of this server only. Pages of the NameNode talk to
 /// DataNodes, whose addresses are not known beforehand, so connections are not limited to this server.
@@ -133,7 +134,7 @@ impl Protection {
         }
         let Some(change) = Change::of(request) else { return Ok(()) };
         if self.read_only && change != Change::Download {
-            let message = "this port takes no changes because hearth.web.read-only is true; use hdfs://";
+            let message = "this port takes no changes because hearth.web.read-only is true; change files over hdfs://";
             return Err(Exception::new(ACCESS_CONTROL, message));
         }
         // A browser asks before it sends this to another origin, and Hadoop's DataNodes allow it to any.
@@ -199,14 +200,19 @@ impl Change {
         match request.method().as_str() {
             "GET" | "HEAD" if request.uri().path() == IMAGE => Some(Self::Download),
             "GET" | "HEAD" => {
-                let is_change =
-                    request.uri().path() == FSCK && parameters.any(|(name, _)| FSCK_CHANGES.contains(&name.as_str()));
+                let is_change = match request.uri().path() {
+                    FSCK => parameters.any(|(name, _)| FSCK_CHANGES.contains(&name.as_str())),
+                    log_level::PATH => parameters.any(|(name, value)| name == log_level::LEVEL && !value.is_empty()),
+                    _ => false,
+                };
                 is_change.then_some(Self::ByPage)
             }
             "OPTIONS" | "TRACE" => None,
             "PUT" => {
-                let creates = parameters
-                    .any(|(name, value)| name.eq_ignore_ascii_case("op") && value.eq_ignore_ascii_case("create"));
+                let is_create = |(name, value): (String, String)| {
+                    name.eq_ignore_ascii_case("op") && value.eq_ignore_ascii_case("create")
+                };
+                let creates = request.uri().path().starts_with(PREFIX) && parameters.any(is_create);
                 Some(if creates { Self::Created } else { Self::ByMethod })
             }
             _ => Some(Self::ByMethod),
@@ -297,6 +303,12 @@ mod tests {
             ("GET", FSCK, &[("user-agent", "Mozilla/5.0"), ("sec-fetch-site", "none")], true),
             ("GET", "/fsck?path=/&dele%74e=1", &[("user-agent", "Mozilla/5.0")], false),
             ("GET", "/fsck?path=/delete", &[("user-agent", "Mozilla/5.0")], true),
+            ("GET", "/logLevel?log=a&level=DEBUG", &[("user-agent", "Java/11")], true),
+            ("GET", "/logLevel?log=a&level=DEBUG", &[("sec-fetch-site", "cross-site")], false),
+            ("GET", "/logLevel?log=a", &[("sec-fetch-site", "cross-site")], true),
+            ("PUT", "/ui/log-level?module=a&level=DEBUG", &[("origin", "http://nn1:9870")], true),
+            ("PUT", "/ui/log-level?module=a&level=DEBUG", &[("origin", "http://evil.example")], false),
+            ("DELETE", "/ui/log-level", &[("origin", "http://evil.example")], false),
             ("GET", "/imagetransfer?getimage=1", &[("user-agent", "Java/11")], true),
             ("GET", "/imagetransfer?getimage=1", &[("sec-fetch-site", "cross-site")], false),
             ("GET", "/imagetransfer?getimage=1", &[("referer", "http://evil.example/")], false),
@@ -317,6 +329,7 @@ mod tests {
         assert!(datanode.check(&request("OPTIONS", "/webhdfs/v1/a?op=CREATE", &of_page)).is_ok());
         let elsewhere = [("origin", "http://evil.example")];
         assert!(datanode.check(&request("POST", "/webhdfs/v1/a?op=APPEND", &elsewhere)).is_err());
+        assert!(datanode.check(&request("PUT", "/ui/log-level?module=a&level=OFF&op=create", &elsewhere)).is_err());
     }
 
     #[test]
@@ -356,6 +369,9 @@ mod tests {
                 ("POST", "/webhdfs/v1/a?op=APPEND"),
                 ("DELETE", "/webhdfs/v1/a?op=DELETE"),
                 ("GET", "/fsck?move=1"),
+                ("GET", "/logLevel?log=a&level=DEBUG"),
+                ("PUT", "/ui/log-level?module=a&level=DEBUG"),
+                ("DELETE", "/ui/log-level"),
             ] {
                 let refused = checked(method, url).unwrap();
                 assert!(refused.message.contains("hearth.web.read-only"), "{refused}");
@@ -363,6 +379,8 @@ mod tests {
             }
             assert_eq!(checked("GET", "/webhdfs/v1/a?op=OPEN"), None);
             assert_eq!(checked("GET", "/fsck?path=/"), None);
+            assert_eq!(checked("GET", "/logLevel?log=a&level="), None);
+            assert_eq!(checked("GET", "/ui/log-level"), None);
             assert_eq!(checked("GET", "/imagetransfer?getimage=1"), None);
         }
     }

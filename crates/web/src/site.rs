@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::HeaderMap;
+use axum::routing::MethodFilter;
 use serde_json::Value;
 
 use crate::conf::ConfEntry;
@@ -112,7 +113,7 @@ impl Site {
         F: Fn(Query, IpAddr) -> A + Send + Sync + 'static,
         A: Future<Output = Result<Value, webhdfs::Exception>> + Send + 'static,
     {
-        self.add_data(path, page, false)
+        self.add_data(MethodFilter::GET, path, page, false)
     }
 
     /// Like [`Site::data`], for data that pages of any other server may read, such as the NameNode's.
@@ -122,16 +123,36 @@ impl Site {
         F: Fn(Query, IpAddr) -> A + Send + Sync + 'static,
         A: Future<Output = Result<Value, webhdfs::Exception>> + Send + 'static,
     {
-        self.add_data(path, page, true)
+        self.add_data(MethodFilter::GET, path, page, true)
     }
 
-    fn add_data<F, A>(mut self, path: &'static str, page: F, is_public: bool) -> Self
+    /// Adds a change that `PUT` of a path makes. Otherwise like [`Site::data`]. The rules of [`Site::protection`] apply.
+    #[must_use]
+    pub fn put<F, A>(self, path: &'static str, change: F) -> Self
+    where
+        F: Fn(Query, IpAddr) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<Value, webhdfs::Exception>> + Send + 'static,
+    {
+        self.add_data(MethodFilter::PUT, path, change, false)
+    }
+
+    /// Like [`Site::put`], for `DELETE`.
+    #[must_use]
+    pub fn delete<F, A>(self, path: &'static str, change: F) -> Self
+    where
+        F: Fn(Query, IpAddr) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<Value, webhdfs::Exception>> + Send + 'static,
+    {
+        self.add_data(MethodFilter::DELETE, path, change, false)
+    }
+
+    fn add_data<F, A>(mut self, method: MethodFilter, path: &'static str, page: F, is_public: bool) -> Self
     where
         F: Fn(Query, IpAddr) -> A + Send + Sync + 'static,
         A: Future<Output = Result<Value, webhdfs::Exception>> + Send + 'static,
     {
         let source = Arc::new(move |query, peer| -> data::DataAnswer { Box::pin(page(query, peer)) });
-        self.data.push(DataPage { path, source, is_public });
+        self.data.push(DataPage { method, path, source, is_public });
         self
     }
 

@@ -5,9 +5,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use hearth_types::{BlockId, BlockPoolId, ReplicaState};
-use hearth_web::log_level::check_log_reader;
-use hearth_web::webhdfs::Exception;
-use hearth_web::{Protection, Query, log_lines};
+use hearth_web::log_level::{check_administrator, is_of_administrator};
+use hearth_web::webhdfs::{Exception, USER_NAME};
+use hearth_web::{Protection, Query, log_level, log_lines};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
@@ -25,20 +25,56 @@ const LOOKUPS_MAX: usize = 2;
 
 type Answer = Result<Value, Exception>;
 
-/// Tells what the server allows.
-pub fn session(protection: &Protection) -> Value {
+/// Tells who acts, and what the server allows.
+pub fn session(protection: &Protection, query: &Query, peer: IpAddr) -> Value {
     json!({
+        "user": user(query),
+        // The user that runs the DataNode, or someone on its machine. The name is a claim.
+        "administrator": is_of_administrator(query, peer),
         "readOnly": protection.is_read_only(),
         "requiredHeader": protection.required_header(),
         "version": env!("CARGO_PKG_VERSION"),
     })
 }
 
+/// Returns the user that a request names; empty if there is none.
+fn user(query: &Query) -> &str {
+    query.get(USER_NAME).map_or("", String::as_str)
+}
+
 /// Returns lines of the log from number `from` on, for the user that runs the DataNode.
 pub fn log(query: &Query, peer: IpAddr) -> Answer {
-    check_log_reader(query, peer)?;
+    check_administrator(query, peer)?;
     let from = query.get("from").map_or(Ok(0), |from| from.parse());
     Ok(log_lines(from.map_err(|_| Exception::illegal_argument("from: wanted a whole number"))?))
+}
+
+/// Returns the levels of the log, for the user that runs the DataNode.
+pub fn log_levels(query: &Query, peer: IpAddr) -> Answer {
+    check_administrator(query, peer)?;
+    log_level::shown("the user that runs the DataNode, and users of its machine")
+}
+
+/// Changes a level of the log, for the user that runs the DataNode.
+pub async fn set_log_level(query: Query, peer: IpAddr) -> Answer {
+    check_administrator(&query, peer)?;
+    let user = actor(&query, peer);
+    log_level::change(query, user).await
+}
+
+/// Takes changes of levels back, for the user that runs the DataNode.
+pub async fn reset_log_level(query: Query, peer: IpAddr) -> Answer {
+    check_administrator(&query, peer)?;
+    let user = actor(&query, peer);
+    log_level::reset(query, user).await
+}
+
+/// Returns who asks, for a line of the log: the user, else the address.
+fn actor(query: &Query, peer: IpAddr) -> String {
+    match user(query) {
+        "" => peer.to_string(),
+        user => user.to_owned(),
+    }
 }
 
 /// Source of the status, which is made by one thread at a time. If a disk hangs, only that thread is held.

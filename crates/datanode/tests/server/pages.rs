@@ -54,11 +54,17 @@ async fn interface_shows_memory_volumes_and_replicas() {
     assert!(!status["volumes"].as_array().unwrap().is_empty(), "{status}");
     // A status is made at most every few seconds.
     assert_eq!(data(&node, "/ui/status", true).await["nowMs"], status["nowMs"]);
-    assert_eq!(data(&node, "/ui/session", false).await["readOnly"], false);
+    let session = data(&node, "/ui/session", false).await;
+    assert_eq!((&session["readOnly"], &session["administrator"]), (&false.into(), &true.into()));
+    let session = data(&node, "/ui/session?user.name=bob", false).await;
+    assert_eq!((&session["user"], &session["administrator"]), (&"bob".into(), &false.into()));
     assert!(data(&node, "/ui/history", false).await["series"]["readBytes"].is_array());
     assert!(data(&node, "/ui/log?from=0", false).await["lines"].is_array());
     assert!(page(&node, "/ui/log?from=x").await.starts_with("HTTP/1.0 400 "));
-    assert!(page(&node, "/ui/log?user.name=bob").await.starts_with("HTTP/1.0 403 "));
+    for path in ["/ui/log?user.name=bob", "/ui/log-level?user.name=bob"] {
+        let refused = page(&node, path).await;
+        assert!(refused.starts_with("HTTP/1.0 403 ") && refused.contains("only the user that runs"), "{refused}");
+    }
     assert_eq!(data(&node, "/ui/replicas?pool=none&blocks=1,2", true).await["replicas"], serde_json::json!({}));
     assert!(page(&node, "/ui/replicas?blocks=x").await.starts_with("HTTP/1.0 400 "));
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use hearth_types::{BlockId, DatanodeAdminState, StorageReport};
 use hearth_web::webhdfs::{Exception, USER_NAME, checked_user};
-use hearth_web::{Protection, Query, log_lines};
+use hearth_web::{Protection, Query, log_level, log_lines};
 use serde_json::{Value, json};
 
 use crate::blocks::{DatanodeFilter, DatanodeReport, Now};
@@ -355,11 +355,40 @@ pub fn users(namenode: &Namenode) -> Value {
     json!({ "windows": namenode.top_users.json() })
 }
 
+/// Returns the user who acts in the name of a request, who must be a superuser.
+async fn superuser(
+    namenode: &Namenode,
+    query: &Query,
+    peer: IpAddr,
+    operation: &'static str,
+) -> Result<Caller, Exception> {
+    let caller = caller(namenode, query, peer).await?;
+    namenode.read().namespace.require_superuser(&caller, operation).map_err(exception)?;
+    Ok(caller)
+}
+
 /// Returns lines of the log from number `from` on, for superusers.
 pub async fn log(namenode: Arc<Namenode>, query: Query, peer: IpAddr) -> Answer {
-    let caller = caller(&namenode, &query, peer).await?;
-    namenode.read().namespace.require_superuser(&caller, "log").map_err(exception)?;
+    superuser(&namenode, &query, peer, "log").await?;
     Ok(log_lines(number(&query, "from", 0)?))
+}
+
+/// Returns the levels of the log, for superusers.
+pub async fn log_levels(namenode: Arc<Namenode>, query: Query, peer: IpAddr) -> Answer {
+    superuser(&namenode, &query, peer, "log").await?;
+    log_level::shown("superusers")
+}
+
+/// Changes a level of the log, for superusers.
+pub async fn set_log_level(namenode: Arc<Namenode>, query: Query, peer: IpAddr) -> Answer {
+    let caller = superuser(&namenode, &query, peer, "setLogLevel").await?;
+    log_level::change(query, caller.user.to_string()).await
+}
+
+/// Takes changes of levels back, for superusers.
+pub async fn reset_log_level(namenode: Arc<Namenode>, query: Query, peer: IpAddr) -> Answer {
+    let caller = superuser(&namenode, &query, peer, "resetLogLevel").await?;
+    log_level::reset(query, caller.user.to_string()).await
 }
 
 fn exception(error: Error) -> Exception {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::routing::MethodFilter;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
@@ -24,8 +25,10 @@ pub(super) type DataAnswer = Pin<Box<dyn Future<Output = Result<Value, Exception
 pub(super) type DataSource = Arc<dyn Fn(Query, IpAddr) -> DataAnswer + Send + Sync>;
 pub(super) type DocumentSource = Arc<dyn Fn(&HeaderMap) -> Document + Send + Sync>;
 
-/// A page of JSON.
+/// A page of JSON, or a change that answers with JSON.
 pub(super) struct DataPage {
+    /// GET for a page.
+    pub method: MethodFilter,
     pub path: &'static str,
     pub source: DataSource,
     /// Pages of other origins may read it.

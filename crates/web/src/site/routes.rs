@@ -8,7 +8,7 @@ use axum::extract::{ConnectInfo, RawQuery, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
-use axum::routing::{any, get};
+use axum::routing::{any, get, on};
 use tokio::sync::Semaphore;
 
 use super::Site;
@@ -104,11 +104,11 @@ impl Site {
             // Without this, HEAD would make the file too.
             router = router.route(path, download.head(|| async { StatusCode::METHOD_NOT_ALLOWED }));
         }
-        for DataPage { path, source, is_public } in self.data {
+        for DataPage { method, path, source, is_public } in self.data {
             let (permits, patience) = (Arc::new(Semaphore::new(DATA_MAX)), self.request_timeout);
             router = router.route(
                 path,
-                get(move |ConnectInfo(Peer(address)): ConnectInfo<Peer>, RawQuery(raw): RawQuery| {
+                on(method, move |ConnectInfo(Peer(address)): ConnectInfo<Peer>, RawQuery(raw): RawQuery| {
                     let peer = address.ip().to_canonical();
                     data::data(source.clone(), is_public, permits.clone(), patience, raw, peer)
                 }),

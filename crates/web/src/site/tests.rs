@@ -85,6 +85,8 @@ async fn site_with_interface_serves_its_files_and_redirects() {
                 Some(why) => Err(webhdfs::Exception::new("java.io.FileNotFoundException", why.as_str())),
             }
         })
+        .put("/ui/told", |query: Query, _| async move { Ok(serde_json::json!({ "put": query["a"] })) })
+        .delete("/ui/told", |_, _| async { Ok(serde_json::json!("deleted")) })
         .public_data("/ui/public", |_, _| async { Ok(Value::Null) })
         .document("/topology", |headers| match headers.get("accept") {
             Some(_) => Document::json(&Value::Null),
@@ -120,6 +122,15 @@ async fn site_with_interface_serves_its_files_and_redirects() {
     assert!(public.contains("\r\naccess-control-allow-origin: *\r\n") && public.ends_with("null"), "{public}");
     assert!(fetch(address, "/topology").await.ends_with("\r\n\r\nRack: /a\n"));
     assert!(send(address, "GET /topology HTTP/1.1\r\nAccept: application/json").await.ends_with("\r\n\r\nnull"));
+
+    // Changes have the path of the page, and are guarded.
+    assert!(send(address, "PUT /ui/told?a=1 HTTP/1.1").await.ends_with("{\"put\":\"1\"}"));
+    assert!(send(address, "DELETE /ui/told HTTP/1.1\r\nOrigin: http://x").await.ends_with("\"deleted\""));
+    for method in ["PUT", "DELETE"] {
+        let refused = send(address, &format!("{method} /ui/told?a=1 HTTP/1.1\r\nOrigin: http://evil.example")).await;
+        assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("AccessControlException"), "{refused}");
+    }
+    assert!(send(address, "POST /ui/told HTTP/1.1").await.starts_with("HTTP/1.1 405"));
 
     // WebHDFS is guarded, too, and answers to unknown paths have the headers.
     let request = "DELETE /webhdfs/v1/a?op=DELETE HTTP/1.1\r\nOrigin: ";
