@@ -294,7 +294,9 @@ export async function problems(_, view) {
   ];
   view.show(
     el("h1", {}, "Problems"),
-    answer.safeMode && notice("", "Safe mode is on: blocks that DataNodes have not reported yet count as missing."),
+    answer.starting && notice("", state("warning", "Safe mode is on. "), "Blocks that DataNodes have not reported yet are listed here when it is off. ",
+      el("a", { href: "#startup" }, "Progress of the start")),
+    answer.safeMode && !answer.starting && notice("", state("warning", "Safe mode is on. "), "Blocks are not repaired until it is off."),
     part("Blocks without a replica", answer.missing, "Start the DataNodes that hold them, or delete or restore the files."),
     part("Blocks with corrupt replicas", answer.corrupt, "They are copied from good replicas, if there are any."),
     part("Blocks with too few replicas", answer.lowRedundancy, `They are being copied as DataNodes have room for it. The most urgent come first. ${repairTime(history, answer.lowRedundancy.count)}`),

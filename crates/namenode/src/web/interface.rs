@@ -292,6 +292,8 @@ pub async fn problems(namenode: Arc<Namenode>, query: Query, peer: IpAddr) -> An
     let low = sees_all.then(|| rows(state.blocks.low_redundancy_blocks(PROBLEMS_MAX)));
     Ok(json!({
         "safeMode": state.blocks.in_safe_mode(),
+        // Until then, no block counts as missing.
+        "starting": state.blocks.in_startup_safe_mode(),
         "missing": { "count": figures.missing, "blocks": missing },
         "corrupt": { "count": figures.corrupt, "blocks": corrupt },
         "lowRedundancy": { "count": figures.low_redundancy, "blocks": low },
