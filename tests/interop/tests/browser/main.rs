@@ -1,5 +1,6 @@
 //! The user interface of both servers in a real browser, without network: every page in light and dark, on wide and
-//! narrow windows; what can be done with files; names that would run scripts if they were not treated as text.
+//! narrow windows; what can be done with files; names that would run scripts if they were not treated as text; levels of
+//! the log; states that need an operator, such as a DataNode that leaves and a block without a replica.
 //!
 //! Pictures of all pages are written to `target/browser/`, for a person to look at.
 
@@ -7,7 +8,9 @@
 
 mod devtools;
 mod files;
+mod levels;
 mod pages;
+mod states;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,6 +31,12 @@ const CHECKS: &[Check] = &[
     ("snapshots_are_made_and_browsed", pages::snapshots),
     ("addresses_of_apaches_pages_lead_to_the_same", pages::apaches_addresses),
     ("every_page_is_shown_in_both_colours_and_widths", pages::every_page),
+    ("levels_of_the_log_are_shown_changed_and_reset", levels::levels),
+    // These change the cluster. The order is that of their needs: the last ones end DataNodes.
+    ("datanodes_that_leave_and_rest_are_shown", states::leaving_and_maintenance),
+    ("a_failed_volume_is_shown", states::failed_volume),
+    ("a_corrupt_block_is_listed", states::corrupt_block),
+    ("a_start_in_safe_mode_a_read_only_port_and_a_missing_block_are_shown", states::start_without_a_datanode),
     ("a_dead_datanode_is_shown", pages::dead_datanode),
 ];
 
@@ -43,7 +52,13 @@ fn main() -> ExitCode {
         .set("dfs.datanode.hostname", "127.0.0.1")
         .set("hearth.memory.limit", "64m")
         .set("dfs.datanode.max.locked.memory", 8 << 20)
-        .set("dfs.ls.limit", 20);
+        .set("dfs.ls.limit", 20)
+        // For the states that the last checks make.
+        .set("dfs.namenode.hosts.provider.classname", states::COMBINED_HOSTS)
+        .set_file("dfs.hosts", states::HOSTS)
+        .set("dfs.namenode.decommission.interval", 1)
+        .set("dfs.namenode.redundancy.interval.seconds", 1)
+        .set("hearth.memory.flush.delay", 1);
     run(&[Suite { name: "browser", clusters: vec![cluster], checks: CHECKS }])
 }
 

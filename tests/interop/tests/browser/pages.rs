@@ -121,7 +121,8 @@ pub fn every_page(session: &mut Session) -> Result<()> {
     })
 }
 
-fn audit(browser: &mut Browser) -> Result<Vec<String>> {
+/// Returns what is wrong with the page as it is shown.
+pub fn audit(browser: &mut Browser) -> Result<Vec<String>> {
     let found = browser.value(AUDIT)?;
     ensure!(found.is_array(), "the audit returned {found}");
     Ok(found.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect())
