@@ -81,7 +81,7 @@ function levelPart() {
           }, "Reset"),
         },
       ], answer.levels),
-      el("p", { class: "quiet" }, "At the start: ", el("span", { class: "mono anywhere" }, answer.start), "."),
+      el("p", { class: "quiet" }, "At the start: ", el("span", { class: "mono anywhere" }, answer.start)),
       el("p", { class: "quiet" }, `Changes last until the process ends. They may be made by ${answer.administrators}.`));
   };
   /// Makes a change and says what came of it.
