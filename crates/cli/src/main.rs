@@ -17,6 +17,7 @@ mod logging;
 mod memory;
 mod notices;
 mod parent;
+mod salvage;
 mod supervisor;
 
 // Connections make many small allocations. mimalloc uses less idle memory and CPU than the system allocator.

@@ -606,6 +606,70 @@ fn lost_files_are_listed_and_deleted() {
 }
 
 #[test]
+fn remains_of_corrupt_files_are_copied_to_lost_found() {
+    const BLOCK: usize = 1 << 20;
+    let up = start(1);
+    let bytes = [content(), content(), content()].concat();
+    let local = up.local_file("local", &bytes);
+    up.done(&["fs", "-mkdir", "/d"]);
+    up.done(&["fs", "-D", "dfs.blocksize=1m", "-put", &local, "/d/file"]);
+    let id_of = |path: &Path| -> u64 {
+        let name = path.file_name().unwrap().to_str().unwrap().strip_prefix("blk_").unwrap();
+        name.split(['_', '.']).next().unwrap().parse().unwrap()
+    };
+    let mut blocks: Vec<u64> = up.replica_files().iter().map(|path| id_of(path)).collect();
+    blocks.sort_unstable();
+    blocks.dedup();
+    assert_eq!(blocks.len(), bytes.len().div_ceil(BLOCK), "{blocks:?}");
+    for path in up.replica_files().iter().filter(|path| id_of(path) == blocks[1]) {
+        fs::remove_file(path).unwrap();
+    }
+    up.kill_a_datanode();
+    up.complains("is back");
+    let is_corrupt = || {
+        let report = up.hearth(&["fsck", "/d"]);
+        Ok((report.status.code() == Some(1) && text(&report.stdout).contains(" MISSING 1 blocks")).then_some(()))
+    };
+    wait_until("one lost block", PATIENCE, is_corrupt).unwrap();
+
+    // A user without permission to make directories in the root moves nothing.
+    let refused = up.hearth_as("bob", &["fsck", "/d", "-move", "-delete"]);
+    let said = text(&refused.stdout);
+    assert_eq!(refused.status.code(), Some(255), "{refused:?}");
+    let reason = "FSCK cannot copy the remains of the corrupt file /d/file: Permission denied: user=bob";
+    assert!(said.contains(reason) && said.ends_with("Fsck on path '/d' FAILED\n"), "{said}");
+    assert_eq!(up.done(&["fs", "-ls", "-C", "/"]), "/d\n");
+
+    let moved = up.hearth(&["fsck", "/d", "-move"]);
+    let left = bytes.len() - BLOCK;
+    let line =
+        format!("FSCK copied the remains of the corrupt file /d/file to /lost+found/d/file: 2 files, {left} B\n");
+    assert!(moved.status.code() == Some(1) && text(&moved.stdout).contains(&line), "{moved:?}");
+    assert_eq!(up.done(&["fs", "-ls", "-C", "/lost+found/d/file"]), "/lost+found/d/file/0\n/lost+found/d/file/1\n");
+    for (name, part) in [("0", &bytes[..BLOCK]), ("1", &bytes[2 * BLOCK..])] {
+        let read = up.hearth(&["fs", "-cat", &format!("/lost+found/d/file/{name}")]);
+        assert!(read.status.success() && read.stdout == part, "{name}: {:?}", text(&read.stderr));
+    }
+
+    // An existing copy is kept, and so is the file that it may be incomplete for.
+    let again = up.hearth(&["fsck", "/d", "-move", "-delete"]);
+    let said = text(&again.stdout);
+    for part in ["FSCK did not copy /d/file: /lost+found/d/file exists\n", "FSCK did not delete /d/file: "] {
+        assert!(again.status.code() == Some(1) && said.contains(part), "{part}: {again:?}");
+    }
+    up.done(&["fs", "-rm", "-r", "-skipTrash", "/lost+found/d/file"]);
+    let both = up.hearth(&["fsck", "/d", "-move", "-delete"]);
+    let said = text(&both.stdout);
+    for part in [line.as_str(), "FSCK deleted the corrupt file /d/file\n"] {
+        assert!(both.status.code() == Some(1) && said.contains(part), "{part}: {both:?}");
+    }
+    assert_eq!(up.done(&["fs", "-ls", "-C", "/d"]), "");
+    let read = up.hearth(&["fs", "-cat", "/lost+found/d/file/1"]);
+    assert!(read.stdout == bytes[2 * BLOCK..], "{:?}", text(&read.stderr));
+    assert_eq!(up.hearth(&["fsck", "/"]).status.code(), Some(0));
+}
+
+#[test]
 fn corrupt_bytes_are_read_only_with_ignore_crc() {
     let up = start(1);
     let mut bytes = content();

@@ -8,6 +8,7 @@
 mod block_ids;
 mod corrupt_files;
 mod file;
+mod lost_found;
 mod policies;
 mod removal;
 mod summary;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use hearth_types::BlockId;
 use hearth_web::{Disconnected, TextSender};
@@ -30,6 +32,7 @@ use crate::error::Error;
 use crate::namespace::{Caller, InodeId};
 
 use corrupt_files::CorruptFiles;
+pub use lost_found::{BlockCopier, Copied, CopyFailure, CopyFuture, CopyRequest, LostFound};
 use summary::FsckSummary;
 use tree::WalkItem;
 
@@ -40,6 +43,9 @@ const PART_BYTES: usize = 64 << 10;
 /// Progress marks: a dot per this many files, if files are not listed; and a line end per `ENTRIES_PER_LINE` entries.
 const FILES_PER_DOT: u64 = 100;
 const ENTRIES_PER_LINE: u64 = 1_000;
+/// Interval of the dots in the report while a file is copied. `hdfs fsck` gives up a report of which nothing arrives for a
+/// minute.
+const COPY_DOT_INTERVAL: Duration = Duration::from_secs(20);
 /// Suffix of a list of corrupt files that could not be completed. Java's tool asks for the next part until an answer
 /// says that no part is left, or the cookie cannot be parsed. The tool of Hadoop 3.4 also stops at a line that begins
 /// with "Access denied for user". All versions then exit with
@@ -70,6 +76,7 @@ pub struct FsckRequest {
     pub delete: bool,
     /// Schedule blocks on too few racks for re-replication.
     pub replicate: bool,
+    /// Copy what can be read of corrupt files to `/lost+found`.
     pub move_to_lost: bool,
     pub list_corrupt: bool,
     /// Number of entries to skip in the list of corrupt files.
@@ -136,7 +143,7 @@ impl FsckRequest {
 
 /// Sends the whole report. Only a superuser gets reports of files that it may not access.
 ///
-/// Errors: `Disconnected`, between two files: a deletion that has begun is completed.
+/// Errors: `Disconnected`, between two files: a deletion or a copy that has begun is completed.
 pub async fn fsck(namenode: Arc<Namenode>, mut request: FsckRequest, telling: TextSender) -> Result<(), Disconnected> {
     // A `doas` with the caller's own name is ignored. Source: `JspHelper.getUGI`.
     request.do_as = request.do_as.take().filter(|other| *other != request.user);
@@ -190,12 +197,27 @@ async fn tell(
         telling.send(std::mem::take(&mut fsck.out)).await?;
         match next {
             Outcome::Continue => {}
-            Outcome::Delete(found) => telling.send(Fsck::delete(namenode, caller, real_user, &found).await).await?,
+            Outcome::Repair(found) => fsck.repair(&found, real_user, telling).await?,
             Outcome::Replicate(blocks) => match fsck.replicate(&blocks).await {
                 Ok(()) => {}
                 Err(error) => telling.send(format!("\nFSCK cannot queue blocks for replication: {error}\n")).await?,
             },
             Outcome::End => return Ok(()),
+        }
+    }
+}
+
+/// Runs `work` to its end, and sends a dot now and then.
+///
+/// Errors: `Disconnected`, when the work is done.
+async fn with_dots<T>(telling: &TextSender, work: impl Future<Output = T>) -> Result<T, Disconnected> {
+    let mut work = std::pin::pin!(work);
+    let mut told = Ok(());
+    loop {
+        match tokio::time::timeout(COPY_DOT_INTERVAL, &mut work).await {
+            Ok(done) => return told.map(|()| done),
+            Err(_) if told.is_ok() => told = telling.send(".".to_owned()).await,
+            Err(_) => {}
         }
     }
 }
@@ -217,8 +239,8 @@ async fn write_audit(
 /// Next step after a part of the report is produced.
 enum Outcome {
     Continue,
-    /// Delete this corrupt file first.
-    Delete(FoundFile),
+    /// Copy or delete this corrupt file first.
+    Repair(FoundFile),
     /// Let re-replication check these blocks, which are on too few racks.
     Replicate(Vec<BlockId>),
     End,
@@ -244,8 +266,10 @@ struct Fsck {
     summary: FsckSummary,
     /// State of the list of corrupt files.
     corrupt: CorruptFiles,
-    /// The file that was just examined, if it shall be deleted.
-    to_delete: Option<FoundFile>,
+    /// The file that was just examined, if it shall be copied to `/lost+found` or deleted.
+    to_repair: Option<FoundFile>,
+    /// A copy or a deletion failed.
+    has_failed: bool,
     /// Blocks on too few racks, for `-replicate`.
     mis_replicated: Vec<BlockId>,
     /// The caller lacked a permission, for all or part of the request.
@@ -256,7 +280,8 @@ impl Fsck {
     fn new(namenode: Arc<Namenode>, request: FsckRequest, caller: Caller) -> Self {
         let (pending, out, summary, corrupt) =
             (Vec::new(), String::new(), FsckSummary::default(), CorruptFiles::default());
-        let (started, to_delete, mis_replicated, is_refused) = (None, None, Vec::new(), false);
+        let (started, to_repair, mis_replicated) = (None, None, Vec::new());
+        let (has_failed, is_refused) = (false, false);
         Self {
             namenode,
             request,
@@ -266,7 +291,8 @@ impl Fsck {
             out,
             summary,
             corrupt,
-            to_delete,
+            to_repair,
+            has_failed,
             mis_replicated,
             is_refused,
         }
@@ -317,6 +343,34 @@ impl Fsck {
         Ok(())
     }
 
+    /// Handles `-move` and `-delete` for a corrupt file.
+    ///
+    /// With both, a file is deleted only if `/lost+found` has every block with a good replica.
+    async fn repair(
+        &mut self,
+        found: &FoundFile,
+        real_user: Option<&str>,
+        telling: &TextSender,
+    ) -> Result<(), Disconnected> {
+        if self.request.move_to_lost {
+            let moving = found.move_to_lost_found(&self.namenode, &self.caller, real_user);
+            let moved = with_dots(telling, moving).await?;
+            self.has_failed |= moved.has_failed;
+            telling.send(moved.text).await?;
+            if self.request.delete && !moved.is_copied {
+                let path = &found.path;
+                let why = "this run has not copied every block with a good replica";
+                return telling.send(format!("\nFSCK did not delete {path}: {why}\n")).await;
+            }
+        }
+        if self.request.delete {
+            let deletion = Self::delete(&self.namenode, &self.caller, real_user, found).await;
+            self.has_failed |= deletion.has_failed;
+            telling.send(deletion.text).await?;
+        }
+        Ok(())
+    }
+
     /// Skips a path that the caller may not read. The report continues, and says at its end that it is incomplete.
     fn skip_unreadable(&mut self, path: &str, refused: &Error) {
         self.is_refused = true;
@@ -335,11 +389,6 @@ impl Fsck {
     }
 
     fn finish(&mut self) -> Outcome {
-        if self.request.move_to_lost && self.summary.corrupt_files > 0 {
-            self.out.push_str(
-                "\nMoving corrupt files to /lost+found is not supported by this NameNode: nothing was moved. Copy what can be read, then use -delete.\n",
-            );
-        }
         let now = self.namenode.now();
         let summary = {
             let state = self.namenode.read();
@@ -358,6 +407,13 @@ impl Fsck {
                 self.out,
                 "{skipped} {what} not checked: user {user} may not read them. Run fsck as a superuser."
             );
+        }
+        if self.has_failed {
+            // Apache's report has this line twice, too.
+            self.write_end(now);
+            let path = &self.request.path;
+            let _ = write!(self.out, "fsck encountered internal errors!\n\n\nFsck on path '{path}' FAILED");
+            return Outcome::End;
         }
         let _ = match (self.summary.is_healthy(), skipped) {
             (false, _) => write!(self.out, "\n\nThe filesystem under path '{path}' is CORRUPT"),

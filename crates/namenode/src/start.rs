@@ -19,6 +19,7 @@ use crate::blocks::{BlockMap, Now, RestoredBlocks, initial_storages};
 use crate::caching::Caching;
 use crate::changes::Changes;
 use crate::datanode_service::{DatanodeService, DatanodeServiceSettings, Racks, is_of_this_machine, run_block_monitor};
+use crate::fsck::{BlockCopier, LostFound};
 use crate::groups::Groups;
 use crate::image::{self, BackupSettings, Exports, ImageError, ImageSource, Imported};
 use crate::leases::Leases;
@@ -66,6 +67,8 @@ pub struct NamenodeOptions {
     pub rpc_address: Option<String>,
     /// `host:port`, overrides `dfs.namenode.http-address`.
     pub http_address: Option<String>,
+    /// Client that copies blocks for `fsck -move`. `None`: `-move` is refused.
+    pub copier: Option<Arc<dyn BlockCopier>>,
 }
 
 /// Reasons for which a NameNode cannot start.
@@ -178,6 +181,7 @@ impl Namenode {
             metasave: MetasaveFiles::new(log_directory),
             top_users: TopUsers::new(conf.get(keys::DFS_NAMENODE_TOP_ENABLED)?),
             slow_nodes: SlowNodes::read(conf)?,
+            lost_found: LostFound::new(options.copier.clone()),
         });
         let datanodes = DatanodeService::new(
             namenode.clone(),
@@ -209,6 +213,7 @@ impl Namenode {
             ..RpcServerOptions::with_message_bytes(message_bytes)
         };
         let rpc = RpcServer::start(&rpc_address(&options)?, service.clone(), rpc_options.clone()).await?;
+        namenode.lost_found.set_address(rpc.address());
         let service_rpc = match service_address {
             Some(address) => {
                 let address = bound(conf, address, keys::DFS_NAMENODE_SERVICERPC_BIND_HOST)?;
@@ -589,6 +594,7 @@ mod tests {
             directory: None,
             rpc_address: None,
             http_address: None,
+            copier: None,
         }
     }
 

@@ -16,6 +16,7 @@ use crate::blocks::{BlockMap, Now};
 use crate::caching::Caching;
 use crate::changes::{Changes, RetryEntry, RetryKey};
 use crate::error::Error;
+use crate::fsck::LostFound;
 use crate::groups::Groups;
 use crate::image::Exports;
 use crate::leases::Leases;
@@ -68,6 +69,8 @@ pub struct Namenode {
     pub top_users: TopUsers,
     /// DataNodes and disks that are reported as slow.
     pub slow_nodes: SlowNodes,
+    /// Copies of `fsck -move`.
+    pub lost_found: LostFound,
 }
 
 /// One call, from an operation's view.

@@ -38,6 +38,7 @@ async fn namenode_process() {
         directory: Some(directory.into()),
         rpc_address: Some("127.0.0.1:0".into()),
         http_address: Some("127.0.0.1:0".into()),
+        copier: None,
     };
     let handle = Namenode::start(options).await.unwrap();
     println!("\nADDRESS {}", handle.rpc_address());

@@ -103,6 +103,7 @@ async fn regular_backups_are_kept_and_restored() {
         directory: Some(place.path().join("restored")),
         rpc_address: Some("127.0.0.1:0".into()),
         http_address: Some("127.0.0.1:0".into()),
+        copier: None,
     };
     let imported = import_directory(&options, &copy).unwrap();
     assert_eq!((imported.identity, imported.inodes), (identity.clone(), 3));

@@ -159,6 +159,14 @@ async fn fsck_report_matches_apaches() {
     // A user without permission to delete a file cannot delete it with fsck either.
     let by_bob = ask(FsckRequest { user: "bob".into(), delete: true, ..request.clone() }).await;
     assert!(by_bob.contains("cannot delete the corrupt file /d/f"), "{by_bob}");
+    let failed = " milliseconds\nfsck encountered internal errors!\n\n\nFsck on path '/d' FAILED";
+    assert!(by_bob.ends_with(failed) && by_bob.matches("FSCK ended at ").count() == 2, "{by_bob}");
+    // This NameNode has no client that could copy: -move leaves no directory, and -delete with it deletes nothing.
+    let unmoved = ask(FsckRequest { move_to_lost: true, delete: true, ..request.clone() }).await;
+    for part in ["\nFSCK cannot copy the remains of the corrupt file /d/f: ", "\nFSCK did not delete /d/f: "] {
+        assert!(unmoved.contains(part), "{part}: {unmoved}");
+    }
+    assert!(unmoved.ends_with(failed) && n.info("/lost+found").await.unwrap().is_none(), "{unmoved}");
     assert!(n.info("/d/f").await.unwrap().is_some());
     ask(FsckRequest { delete: true, ..request }).await;
     assert!(n.info("/d/f").await.unwrap().is_none());

@@ -22,6 +22,8 @@ const BLOCK: u64 = 1 << 20;
 const SIZES: [u64; 8] = [0, 1, 511, 513, 65_537, BLOCK - 1, BLOCK, 2 * BLOCK + 70_001];
 /// Timeout for a copy, a deletion, or a decommissioning. It takes seconds; this is for a busy machine.
 const SETTLES_WITHIN: Duration = Duration::from_secs(120);
+/// Apache's fsck.
+const FSCK: &str = "org.apache.hadoop.hdfs.tools.DFSck";
 const EXCLUDED: &str = "excluded";
 const HOSTS: &str = "hosts.json";
 const COMBINED_HOSTS: &str = "org.apache.hadoop.hdfs.server.blockmanagement.CombinedHostFileManager";
@@ -58,6 +60,7 @@ const SERVICES: &[Check] = &[
 const SPOILED: &[Check] = &[
     ("corrupt_replica_is_never_read_and_replaced", spoiled),
     ("fsck_of_a_corrupt_file_matches_apaches", corrupt_file),
+    ("fsck_moves_remains_of_a_corrupt_file_like_apaches", moved_file),
 ];
 
 /// Checks for Apache's NameNode and Hearth's.
@@ -915,25 +918,99 @@ fn corrupt_file(session: &mut Session) -> Result<()> {
     session.dfs(&["-rm", "-r", "-skipTrash", "/corrupt"]).map(drop)
 }
 
+/// Compares what `fsck -move` says and leaves in `/lost+found`, by both tools: of a file of four blocks, the second of
+/// which is corrupt.
+fn moved_file(session: &mut Session) -> Result<()> {
+    const SEED: u64 = 5;
+    const LENGTH: u64 = 4 * BLOCK - 70_001;
+    for tool in ["hdfs", "hearth"] {
+        let (path, copies) = (format!("/moved/{tool}"), format!("/lost+found/moved/{tool}"));
+        let store = json!({"path": path, "seed": SEED, "length": LENGTH, "replication": 1});
+        session.java()?.call("store", store)?;
+        let listed = session.tool(FSCK, &[path.as_str(), "-files", "-blocks"])?.success()?;
+        let ids = listed.split(":blk_").skip(1).filter_map(|rest| rest.split('_').next()?.parse::<u64>().ok());
+        let ids: Vec<u64> = ids.collect();
+        ensure!(ids.len() == 4, "{listed}");
+        let block = ids[1];
+        let datanode = wait_until("the second block to be on a disk", SETTLES_WITHIN, || {
+            Ok(stored(session)?.into_iter().find(|(found, _)| *found == block).map(|(_, datanode)| datanode))
+        })?;
+        // At the block's start: the packets of the two implementations differ in size, and so would the part before.
+        spoil_at(session, datanode, block, 0)?;
+        wait_until("a reader to report the replica", SETTLES_WITHIN, || {
+            ensure!(session.java()?.call("read", json!({"path": path})).is_err(), "wrong bytes were read");
+            let listed = hearth_fsck(session, &[path.as_str(), "-list-corruptfileblocks"].map(str::to_owned))?;
+            Ok(listed.to_string().contains(&format!("blk_{block}")).then_some(()))
+        })?;
+        // The copy of the corrupt block fails. The second time nothing is copied, because the directory exists.
+        for (when, line) in [("first", "-move"), ("second", "-move"), ("at last", "-move -delete")] {
+            if line.contains("-delete") {
+                session.java()?.call("delete", json!({"path": copies, "recursive": true}))?;
+            }
+            let words: Vec<String> = [path.as_str()].into_iter().chain(line.split(' ')).map(str::to_owned).collect();
+            let said = match tool {
+                "hdfs" => fsck_answer(&tool_said(session.java()?, FSCK, &words, "LOCAL")?)?,
+                _ => hearth_fsck(session, &words)?,
+            };
+            // Both tools have the same oracle: the first tool on the first cluster.
+            let said = masked(&said, block).to_string().replace(&path, "/moved/TOOL");
+            session.same_as_oracle(&format!("fsck {line}, {when}"), serde_json::from_str(&said)?)?;
+            let listed = session.tool("org.apache.hadoop.fs.FsShell", &["-ls", "-R", "/lost+found"])?.success()?;
+            let lines = listed.lines().filter(|line| !line.contains("/moved/") || line.contains(&copies));
+            let lines: Vec<String> = lines.map(|line| without_time(line).replace(&copies, "COPIES")).collect();
+            session.same_as_oracle(&format!("/lost+found, {when}"), json!(lines))?;
+            for (name, position, length) in [("0", 0, BLOCK), ("1", 2 * BLOCK, LENGTH - 2 * BLOCK)] {
+                let found = session.java()?.call("read", json!({"path": format!("{copies}/{name}")}))?;
+                let wanted = Content::new(SEED).sha256(position, length);
+                ensure!(found["sha256"] == wanted, "{copies}/{name}, {when}, reads as {found}");
+            }
+        }
+        let left = session.java()?.call("exists", json!({"path": path}))?;
+        ensure!(left == json!(false), "{path} was not deleted");
+    }
+    for path in ["/moved", "/lost+found"] {
+        session.java()?.call("delete", json!({"path": path, "recursive": true}))?;
+    }
+    Ok(())
+}
+
+/// Returns a line of `hdfs dfs -ls` without the time of modification.
+fn without_time(line: &str) -> String {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words.as_slice() {
+        [mode, replication, owner, group, length, _, _, path] => {
+            [*mode, *replication, *owner, *group, *length, *path].join(" ")
+        }
+        _ => line.to_owned(),
+    }
+}
+
 /// Runs `fsck LINE` by Apache's tool, compares its output with that of the oracle, and unless it deletes with that of
 /// `hearth fsck`. `BLOCK`: the block's name.
 fn fsck_said(session: &mut Session, when: &str, line: &str, block: u64) -> Result<()> {
     let name = format!("blk_{block}");
     let words: Vec<String> = line.split(' ').map(|word| word.replace("BLOCK", &name)).collect();
-    let said = tool_said(session.java()?, "org.apache.hadoop.hdfs.tools.DFSck", &words, "LOCAL")?;
-    let said = fsck_answer(&said)?;
+    let said = fsck_answer(&tool_said(session.java()?, FSCK, &words, "LOCAL")?)?;
     if !line.contains("-delete") {
         let ours = hearth_fsck(session, &words)?;
         ensure!(said == ours, "fsck {line}, {when}: {ours}, but Apache's tool says {said}");
     }
-    // Each cluster has its own pool.
-    let mut masked = said.to_string().replace(&name, "BLOCK");
-    if let Some(pool) = masked.split("blockpool ").nth(1).and_then(|rest| rest.split(' ').next()).map(str::to_owned) {
-        masked = masked.replace(&pool, "POOL");
-    }
-    // Hearth's report also names each file that it deletes.
-    let masked = masked.replace("\"FSCK deleted the corrupt file /corrupt/file\",", "");
-    session.same_as_oracle(&format!("fsck {line}, {when}"), serde_json::from_str(&masked)?)
+    session.same_as_oracle(&format!("fsck {line}, {when}"), masked(&said, block))
+}
+
+/// Returns an answer of fsck without names that differ between clusters, and without the lines that only Hearth's
+/// NameNode has: for each file that it copies, deletes or keeps.
+fn masked(said: &Value, block: u64) -> Value {
+    const ONLY_HEARTHS: [&str; 4] = ["FSCK copied ", "FSCK could not read ", "FSCK did not copy ", "FSCK deleted "];
+    let mask = |text: &str| {
+        let text = text.replace(&format!("blk_{block}"), "BLOCK");
+        // Each cluster has its own pool.
+        let pool = text.split("blockpool ").nth(1).and_then(|rest| rest.split(' ').next()).map(str::to_owned);
+        pool.map_or_else(|| text.clone(), |pool| text.replace(&pool, "POOL"))
+    };
+    let lines = said[1].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let lines = lines.filter(|line| !ONLY_HEARTHS.iter().any(|start| line.starts_with(start)));
+    json!([said[0], lines.map(mask).collect::<Vec<_>>(), mask(said[2].as_str().unwrap_or_default())])
 }
 
 fn hearth_fsck(session: &Session, words: &[String]) -> Result<Value> {
@@ -960,12 +1037,17 @@ fn new_block(session: &Session, before: &BTreeSet<(u64, usize)>) -> Result<(u64,
 
 /// Changes one byte of a replica, in memory and on disk. Returns its files.
 fn spoil(session: &Session, datanode: usize, block: u64) -> Result<Vec<PathBuf>> {
+    spoil_at(session, datanode, block, 100_000)
+}
+
+/// Changes the byte of a replica at `position`, in memory and on disk. Returns its files.
+fn spoil_at(session: &Session, datanode: usize, block: u64, position: u64) -> Result<Vec<PathBuf>> {
     let files = files_of(session, datanode, block)?;
     for file in &files {
         let file = fs::File::options().read(true).write(true).open(file)?;
         let mut byte = [0];
-        file.read_exact_at(&mut byte, 100_000)?;
-        file.write_all_at(&[byte[0] ^ 1], 100_000)?;
+        file.read_exact_at(&mut byte, position)?;
+        file.write_all_at(&[byte[0] ^ 1], position)?;
     }
     Ok(files)
 }

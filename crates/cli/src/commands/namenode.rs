@@ -14,6 +14,7 @@ use hearth_types::SystemClock;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::announce::Announcement;
+use crate::salvage::ClientCopier;
 use crate::{configuration, logging, supervisor};
 
 #[derive(clap::Args)]
@@ -69,6 +70,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         configuration::check(&configuration, Program::Namenode)?;
     }
     hearth_client::trace::start(&configuration, "hearth-namenode", &configuration::host_name())?;
+    let copier = ClientCopier::new(&configuration);
     let options = NamenodeOptions {
         configuration,
         user: configuration::user(),
@@ -78,6 +80,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         directory,
         rpc_address: None,
         http_address: None,
+        copier: Some(Arc::new(copier)),
     };
     if format {
         let identity = format_directory(&options, force)?;

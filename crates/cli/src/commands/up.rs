@@ -14,6 +14,7 @@ use hearth_namenode::{FormatPolicy, Namenode, NamenodeOptions};
 use hearth_types::SystemClock;
 
 use crate::local_cluster::{LocalCluster, LocalClusterOptions, ProcessCluster};
+use crate::salvage::ClientCopier;
 use crate::{configuration, invocation, logging, supervisor};
 
 #[derive(Args)]
@@ -117,6 +118,7 @@ async fn serve(cluster: &LocalCluster, write_conf: Option<&Path>) -> anyhow::Res
         directory: None,
         rpc_address: None,
         http_address: None,
+        copier: Some(Arc::new(ClientCopier::new(&cluster.namenode()))),
     })
     .await?;
     let mut datanodes = Vec::new();

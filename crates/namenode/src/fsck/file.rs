@@ -72,8 +72,8 @@ impl Fsck {
         }
         let bad = self.end_file(path, &of_file, &lines);
         // The writer of an open file may still complete it.
-        if bad && !open && self.request.delete {
-            self.to_delete = Some(found);
+        if bad && !open && (self.request.delete || self.request.move_to_lost) {
+            self.to_repair = Some(found);
         }
         weight
     }

@@ -14,21 +14,39 @@ use crate::state::{Namenode, State};
 
 /// Reason for which a file that was found to be corrupt is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum KeptReason {
+pub(super) enum KeptReason {
     Readable,
     BeingWritten,
     /// It was removed, or has moved away.
     Vanished,
 }
 
+impl KeptReason {
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Readable => "it is no longer corrupt",
+            Self::BeingWritten => "it is being written",
+            Self::Vanished => "it is no longer there",
+        }
+    }
+}
+
+/// Result of `-delete` for one file.
+pub(super) struct Deletion {
+    /// Text for the report.
+    pub text: String,
+    /// The report then ends as failed, like Apache's.
+    pub has_failed: bool,
+}
+
 impl FoundFile {
-    /// The path to delete: by inode id, because another file may have the path by now.
-    fn target(&self) -> String {
+    /// The path to delete or copy: by inode id, because another file may have the path by now.
+    pub(super) fn target(&self) -> String {
         self.inode.map_or_else(|| self.path.clone(), |inode| format!("/.reserved/.inodes/{}", inode.0))
     }
 
     /// Returns `None` if the file is still corrupt.
-    fn kept_reason(&self, state: &State, now: Now) -> Option<KeptReason> {
+    pub(super) fn kept_reason(&self, state: &State, now: Now) -> Option<KeptReason> {
         // A file in a snapshot cannot be deleted: the deletion is refused.
         let inode = self.inode?;
         let here = state.namespace.slot(inode).filter(|slot| state.namespace.path_of(*slot) == self.path);
@@ -55,14 +73,14 @@ impl FoundFile {
 }
 
 impl Fsck {
-    /// Deletes a file that was found to be corrupt. Returns the text to report. As with other deletions, the audit log
-    /// records completed deletions, and those refused for lack of permission.
+    /// Deletes a file that was found to be corrupt. As with other deletions, the audit log records completed deletions,
+    /// and those refused for lack of permission.
     pub(super) async fn delete(
         namenode: &Namenode,
         caller: &Caller,
         real_user: Option<&str>,
         found: &FoundFile,
-    ) -> String {
+    ) -> Deletion {
         let path = &found.path;
         let outcome = found.delete(namenode, caller).await;
         let allowed = match &outcome {
@@ -73,12 +91,12 @@ impl Fsck {
         if let Some(allowed) = allowed {
             write_audit(namenode, caller, real_user, "delete", path, allowed).await;
         }
-        match outcome {
+        let has_failed = outcome.is_err();
+        let text = match outcome {
             Ok(None) => format!("\nFSCK deleted the corrupt file {path}\n"),
-            Ok(Some(KeptReason::Readable)) => format!("\nFSCK did not delete {path}: it is no longer corrupt\n"),
-            Ok(Some(KeptReason::BeingWritten)) => format!("\nFSCK did not delete {path}: it is being written\n"),
-            Ok(Some(KeptReason::Vanished)) => format!("\nFSCK did not delete {path}: it is no longer there\n"),
+            Ok(Some(kept)) => format!("\nFSCK did not delete {path}: {}\n", kept.words()),
             Err(error) => format!("\nFSCK cannot delete the corrupt file {path}: {error}\n"),
-        }
+        };
+        Deletion { text, has_failed }
     }
 }

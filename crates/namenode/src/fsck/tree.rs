@@ -77,8 +77,8 @@ impl Fsck {
                 return Ok(if mis_replicated.is_empty() { self.finish() } else { Outcome::Replicate(mis_replicated) });
             };
             looked_at += self.look_at(&state, entry)?;
-            if let Some(to_delete) = self.to_delete.take() {
-                return Ok(Outcome::Delete(to_delete));
+            if let Some(to_repair) = self.to_repair.take() {
+                return Ok(Outcome::Repair(to_repair));
             }
         }
         let mis_replicated = std::mem::take(&mut self.mis_replicated);

@@ -65,6 +65,7 @@ impl TestNamenode {
             directory: Some(self.directory.path().to_owned()),
             rpc_address: Some("127.0.0.1:0".into()),
             http_address: Some("127.0.0.1:0".into()),
+            copier: None,
         };
         self.handle = Some(Namenode::start(options).await.unwrap());
     }

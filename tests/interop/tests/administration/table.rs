@@ -97,8 +97,9 @@ Differences:
   `dfs.namenode.name.dir`. It takes a file name without a directory, and replaces only files of an earlier metasave. The suite
   compares the shape of each line. The reason of a corrupt replica is always `CORRUPTION_REPORTED`. Blocks waiting for deletion
   include those that Apache's NameNode counts per DataNode.
-- `fsck` of a file whose only replica is corrupt, with `-list-corruptfileblocks`, `-blockId` and `-delete`. The report of `-delete` on Hearth's NameNode also names each file that it deletes: the suite `cluster`
-  compares the answers of both NameNodes and of both tools.
+- `fsck` of a file whose only replica is corrupt, with `-list-corruptfileblocks`, `-blockId`, `-move` and `-delete`: the suite `cluster`
+  compares the answers of both NameNodes and of both tools, and what `-move` leaves in `/lost+found`. The report of Hearth's
+  NameNode also names each file that `-move` copies and `-delete` deletes.
 - `debug verifyEC` refuses erasure-coded files, which Hearth's client cannot read.
 - `getconf -confKey` prints the default of Hearth where it has one of its own, and otherwise that of Hadoop's files.
 - `--config DIR` and `--loglevel LEVEL` may stand before or behind the subcommand. `-D`, `-fs` and `-conf` stand behind

@@ -47,13 +47,13 @@ pub const USAGE: &str = "Usage: hearth fsck <path> [-list-corruptfileblocks | [-
 \t-openforwrite\talso check and print files that are being written
 \t-includeSnapshots\talso check files that only snapshots contain
 \t-list-corruptfileblocks\tprint blocks without a good replica and the files that they belong to
-\t-delete\tdelete files with blocks that have no good replica
+\t-move\tcopy the readable blocks of files with blocks that have no good replica to /lost+found
+\t-delete\tdelete files with blocks that have no good replica; with -move, those whose other blocks were copied
 \t-storagepolicies\tprint how many blocks satisfy their storage policy
 \t-maintenance\tprint replicas in maintenance
 \t-blockId <blk_Id> ...\tprint the file and the replicas of blocks
 \t-replicate\tre-replicate blocks whose replicas are on too few racks
 \t-showprogress\tno effect: progress is always shown
-\t-move\tnot supported: copy the readable part of a file, then use -delete
 Exit code: 0 healthy, 1 corrupt, 255 wrong command line, permission denied, or corrupt blocks in their list; with -blockId 2 to 6 by
 the state of the last replica.
 ";
