@@ -44,18 +44,25 @@ impl ConnectionLimitOptions {
             idle_min: Duration::ZERO,
         }
     }
+
+    /// Returns the limits within their bounds.
+    fn consistent(self) -> Self {
+        let connections_max = self.connections_max.max(1);
+        let pending_max = self.pending_max.clamp(1, (connections_max / 2).max(1));
+        Self { connections_max, pending_max, ..self }
+    }
 }
 
 /// All connections of one port, or of several ports that share the limit.
 #[derive(Debug)]
 pub struct ConnectionLimit {
-    options: ConnectionLimitOptions,
     began: Instant,
     state: Mutex<OpenConnections>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct OpenConnections {
+    options: ConnectionLimitOptions,
     /// Ordered by age.
     pending: BTreeMap<u64, OpenConnection>,
     established: HashMap<u64, OpenConnection>,
@@ -98,21 +105,39 @@ impl ShedSignal {
 
 impl ConnectionLimit {
     pub fn new(options: ConnectionLimitOptions) -> Arc<Self> {
-        let connections_max = options.connections_max.max(1);
-        let pending_max = options.pending_max.clamp(1, (connections_max / 2).max(1));
-        let options = ConnectionLimitOptions { connections_max, pending_max, ..options };
-        Arc::new(Self { options, began: Instant::now(), state: Mutex::default() })
+        let state = OpenConnections {
+            options: options.consistent(),
+            pending: BTreeMap::new(),
+            established: HashMap::new(),
+            parties: HashMap::new(),
+            next: 0,
+        };
+        Arc::new(Self { began: Instant::now(), state: Mutex::new(state) })
+    }
+
+    /// Replaces the limits. Connections beyond them are closed if they are pending or idle; busy ones stay until they
+    /// end.
+    pub fn set_options(&self, options: ConnectionLimitOptions) {
+        let mut state = self.state.lock();
+        state.options = options.consistent();
+        let mut closed = Vec::new();
+        while state.count() > state.options.connections_max
+            && let Some(left) = self.make_room(&mut state, None)
+        {
+            closed.push(left);
+        }
+        drop(state);
+        closed.into_iter().for_each(OpenConnection::leave);
     }
 
     /// Returns the limit of all connections.
     pub fn connections_max(&self) -> usize {
-        self.options.connections_max
+        self.state.lock().options.connections_max
     }
 
     /// Returns the number of admitted connections.
     pub fn taken(&self) -> usize {
-        let state = self.state.lock();
-        state.pending.len() + state.established.len()
+        self.state.lock().count()
     }
 
     /// Admits a connection that was just accepted, as pending. Returns `None` if all places are taken by busy
@@ -120,11 +145,11 @@ impl ConnectionLimit {
     pub fn admit(self: &Arc<Self>, party: Party) -> Option<(ConnectionPermit, ShedSignal)> {
         let mut state = self.state.lock();
         let of_party = state.parties.get(&party).map_or(0, |count| count.load(Ordering::Relaxed));
-        let left = if of_party >= self.options.of_party_max {
+        let left = if of_party >= state.options.of_party_max {
             Some(self.make_room(&mut state, Some(party))?)
-        } else if state.pending.len() >= self.options.pending_max {
+        } else if state.pending.len() >= state.options.pending_max {
             Some(state.take_pending(None)?)
-        } else if state.pending.len() + state.established.len() >= self.options.connections_max {
+        } else if state.count() >= state.options.connections_max {
             Some(self.make_room(&mut state, None)?)
         } else {
             None
@@ -155,8 +180,9 @@ impl ConnectionLimit {
     fn make_room(&self, state: &mut OpenConnections, party: Option<Party>) -> Option<OpenConnection> {
         // If pending connections always went first, they would share a single place whenever established connections
         // hold all the others.
-        let few = state.pending.len() < self.options.pending_max.div_ceil(4);
-        let quiet = |state: &mut OpenConnections| state.take_idle(party, self.now(), self.options.idle_min);
+        let few = state.pending.len() < state.options.pending_max.div_ceil(4);
+        let idle_min = state.options.idle_min;
+        let quiet = |state: &mut OpenConnections| state.take_idle(party, self.now(), idle_min);
         if party.is_none() && few {
             quiet(state).or_else(|| state.take_pending(party))
         } else {
@@ -171,6 +197,10 @@ impl ConnectionLimit {
 }
 
 impl OpenConnections {
+    fn count(&self) -> usize {
+        self.pending.len() + self.established.len()
+    }
+
     /// Removes the oldest pending connection of the party with the most connections.
     fn take_pending(&mut self, party: Option<Party>) -> Option<OpenConnection> {
         let mut best: Option<(usize, u64)> = None;
@@ -314,6 +344,21 @@ mod tests {
         assert!(!gave_way(&mut known[1].1));
         drop(known);
         assert_eq!(places.taken(), 1);
+    }
+
+    #[test]
+    fn changed_limit_closes_idle_connections() {
+        let places = places(8, 4);
+        let mut known = [(); 4].map(|()| places.admit(party(1)).unwrap());
+        known.iter().for_each(|(place, _)| place.mark_established());
+        known[0].0.mark_idle();
+        known[1].0.mark_idle();
+        places.set_options(ConnectionLimitOptions::new(1));
+        assert_eq!((places.connections_max(), places.taken()), (1, 2), "the busy ones stay");
+        assert_eq!(known.each_mut().map(|(_, gives_way)| gave_way(gives_way)), [true, true, false, false]);
+        assert!(places.admit(party(1)).is_none());
+        places.set_options(ConnectionLimitOptions::new(3));
+        assert!(places.admit(party(1)).is_some());
     }
 
     #[test]

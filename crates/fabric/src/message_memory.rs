@@ -13,7 +13,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering as Atomic};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering as Atomic};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -44,7 +44,7 @@ const LAG_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Memory for the long messages of all connections of a server.
 #[derive(Debug)]
 pub struct MessageMemory {
-    limit: u64,
+    limit: AtomicU64,
     patience: SlowPeerLimits,
     state: Mutex<ClaimTable>,
     /// True while a claim waits.
@@ -103,7 +103,20 @@ pub struct Claim {
 impl MessageMemory {
     /// Creates the limit. `limit`: bytes of all messages. A single longer message counts as `limit` bytes.
     pub fn new(limit: u64, patience: SlowPeerLimits) -> Arc<Self> {
-        Arc::new(Self { limit: limit.max(1), patience, state: Mutex::default(), is_short: AtomicBool::new(false) })
+        let limit = AtomicU64::new(limit.max(1));
+        Arc::new(Self { limit, patience, state: Mutex::default(), is_short: AtomicBool::new(false) })
+    }
+
+    /// Returns the limit in bytes.
+    pub fn limit(&self) -> u64 {
+        self.limit.load(Atomic::Relaxed)
+    }
+
+    /// Changes the limit. Memory that is claimed beyond a lower limit stays claimed until its messages are processed.
+    pub fn set_limit(&self, limit: u64) {
+        let mut state = self.state.lock();
+        self.limit.store(limit.max(1), Atomic::Relaxed);
+        self.serve(&mut state, Instant::now());
     }
 
     /// Claims memory for a message of `bytes`. The claim may have to wait: [`Claim::granted`].
@@ -112,7 +125,7 @@ impl MessageMemory {
     }
 
     fn claim_at(self: &Arc<Self>, party: Party, bytes: usize, now: Instant) -> Claim {
-        let bytes = (bytes as u64).min(self.limit);
+        let bytes = (bytes as u64).min(self.limit());
         let (sender, stage) = watch::channel(ClaimStage::Waiting);
         let mut state = self.state.lock();
         let number = state.next;
@@ -144,13 +157,15 @@ impl MessageMemory {
 
     /// Grants all claims that fit, and revokes slow ones while others wait.
     fn serve(&self, state: &mut ClaimTable, now: Instant) {
+        let limit = self.limit();
         while let Some(number) = state.first(now) {
-            let bytes = state.waiting[&number].bytes;
-            if state.claimed + bytes <= self.limit {
+            // The limit may have been higher when the claim was made.
+            let bytes = state.waiting[&number].bytes.min(limit);
+            if state.claimed + bytes <= limit {
                 state.grant(number, now);
                 continue;
             }
-            state.revoke_lagging((state.claimed + bytes).saturating_sub(self.limit), self.patience, now);
+            state.revoke_lagging((state.claimed + bytes).saturating_sub(limit), self.patience, now);
             break;
         }
         self.is_short.store(!state.waiting.is_empty(), Atomic::Relaxed);
@@ -336,6 +351,24 @@ mod tests {
         drop(second);
         assert_eq!(memory.claim(party(1), 11).bytes(), 10);
         assert_eq!(memory.claimed(), 0);
+    }
+
+    #[test]
+    fn changed_limit_applies_to_waiting_claims() {
+        let memory = memory(10);
+        let first = memory.claim(party(1), 6);
+        let second = memory.claim(party(1), 5);
+        memory.set_limit(11);
+        assert!(second.is_granted() && memory.limit() == 11);
+        // It waits for all of the lower limit, and then counts as claimed.
+        let third = memory.claim(party(1), 9);
+        memory.set_limit(4);
+        drop(first);
+        assert!(!third.is_granted());
+        drop(second);
+        assert!(third.is_granted());
+        drop(third);
+        assert_eq!((memory.claimed(), memory.is_short()), (0, false));
     }
 
     #[test]
