@@ -23,11 +23,9 @@ impl Blockstore {
             return Ok(());
         }
         for volume in self.volumes.clone() {
-            // Short enough that no replica is much older than the delay, and that a full memory is relieved soon.
-            let pause = (self.options.flush_delay / 4).clamp(Duration::from_millis(20), Duration::from_secs(1));
             self.spawn(format!("flush-{}", volume.index), move |store| {
                 let mut looked_at_ms = store.now_ms();
-                while store.threads.pause(pause) {
+                while store.threads.pause(store.flush_pause()) {
                     store.budget.sweep();
                     store.check_suspects(&volume, SUSPECTS_AT_ONCE);
                     if store.now_ms() - looked_at_ms >= LOOK_INTERVAL_MS {
@@ -45,6 +43,7 @@ impl Blockstore {
                     store.sweep_lent();
                     lent_looked_at_ms = store.now_ms();
                 }
+                store.shrink_to_limit();
                 store.run_read_back();
             }
         })?;
@@ -56,6 +55,11 @@ impl Blockstore {
             })?;
         }
         Ok(())
+    }
+
+    /// Short enough that no replica is much older than the delay, and that a full memory is relieved soon.
+    fn flush_pause(&self) -> Duration {
+        (self.flush_delay() / 4).clamp(Duration::from_millis(20), Duration::from_secs(1))
     }
 
     fn spawn(&mut self, name: String, work: impl FnOnce(Blockstore) + Send + 'static) -> io::Result<()> {

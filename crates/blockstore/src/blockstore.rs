@@ -34,6 +34,8 @@ pub struct State {
     pub(crate) volumes: Vec<Arc<Volume>>,
     pub(crate) warnings: Vec<String>,
     pub(crate) budget: Arc<Budget>,
+    /// Milliseconds; `StoreOptions::flush_delay` at the start.
+    pub(crate) flush_delay_ms: AtomicU64,
     pub(crate) pools: RwLock<HashMap<BlockPoolId, Arc<Pool>>>,
     /// Serializes pool attachment.
     pub(crate) attaching: Mutex<()>,
@@ -70,12 +72,14 @@ impl State {
         let unsynced = volumes.iter().map(|_| Mutex::new(VecDeque::new())).collect();
         let open_files = OpenFileCache::new(&options.open_file_cache);
         let flushing = volumes.iter().map(|_| Mutex::new(())).collect();
+        let flush_delay_ms = AtomicU64::new(u64::try_from(options.flush_delay.as_millis()).unwrap_or(u64::MAX));
         Self {
             options,
             uuid,
             volumes,
             warnings,
             budget,
+            flush_delay_ms,
             pools: RwLock::new(HashMap::new()),
             attaching: Mutex::new(()),
             dirty,

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use hearth_types::{GenerationStamp, ReplicaState};
 
+use crate::FlushProgress;
 use crate::blockstore::Blockstore;
 use crate::counters::count;
 use crate::disk::copy::{self, DiskWriter, StagedCopy};
@@ -22,7 +23,6 @@ use crate::snapshot::{CopyError, Snapshot};
 use crate::sys;
 use crate::volume::Volume;
 use crate::write_target::dir_for_state;
-use crate::{FlushProgress, options::StoreOptions};
 
 /// Limits of a batch: the number of replicas, each with two open files, and their bytes, unless one replica alone has
 /// more.
@@ -468,7 +468,7 @@ impl Blockstore {
             self.evacuate_failed_volume(volume, false);
             return FlushProgress::default();
         }
-        let StoreOptions { flush_delay, .. } = &self.options;
+        let flush_delay = self.flush_delay();
         let now = self.now_ms();
         let short = self.budget.is_short_with(0);
         let before = if short { u64::MAX } else { now.saturating_sub(flush_delay.as_millis() as u64) };

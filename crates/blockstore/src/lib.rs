@@ -18,6 +18,7 @@ mod fault;
 mod flush;
 mod in_place;
 mod lent_replicas;
+mod limits;
 mod lookup;
 mod memory;
 mod metrics;

@@ -21,7 +21,7 @@ pub struct OpenFileCache {
     /// Cached replicas, in the order in which the clock hand visits them. Entries may be stale.
     entries: Mutex<VecDeque<Weak<Replica>>>,
     /// Maximum number of replicas; each has two descriptors, and up to two mappings.
-    max: usize,
+    max: AtomicUsize,
     map_at: u8,
     pub mapped: Arc<MappedBytesLimit>,
     /// Number of replicas that found no room for a mapping.
@@ -33,13 +33,16 @@ const LOOKS: usize = 32;
 /// Number of uses after which mapping is tried again for a replica that could not be mapped.
 const TRY_AGAIN: u8 = 64;
 
+/// Limits a number of replicas: connections and clients also need descriptors.
+fn within_descriptors(replicas: usize) -> usize {
+    replicas.min(sys::descriptor_limit() / 8)
+}
+
 impl OpenFileCache {
     pub fn new(options: &OpenFileCacheOptions) -> Self {
-        // Connections and clients also need descriptors.
-        let descriptors = sys::descriptor_limit() / 8;
         Self {
             entries: Mutex::new(VecDeque::new()),
-            max: options.replicas_max.min(descriptors),
+            max: AtomicUsize::new(within_descriptors(options.replicas_max)),
             map_at: options.map_at.clamp(1, TRY_AGAIN - 1),
             mapped: Arc::new(MappedBytesLimit::new(options.mapped_bytes_max)),
             wanting: AtomicUsize::new(0),
@@ -48,6 +51,16 @@ impl OpenFileCache {
 
     pub fn len(&self) -> usize {
         self.entries.lock().len()
+    }
+
+    /// Returns the maximum number of replicas.
+    pub fn max(&self) -> usize {
+        self.max.load(Ordering::Relaxed)
+    }
+
+    /// Changes the maximum number of replicas. `tidy` is due.
+    pub fn set_max(&self, replicas_max: usize) {
+        self.max.store(within_descriptors(replicas_max), Ordering::Relaxed);
     }
 
     /// Opens the bytes of a finalized replica of an engine without a memory tier, under its core lock. True: the
@@ -61,7 +74,7 @@ impl OpenFileCache {
         };
         let Some(mut current) = current else {
             let snapshot = replica.disk_snapshot(core)?;
-            let (Source::Disk(files), Some(copy), true) = (&snapshot.source, core.copies.disk(), self.max > 0) else {
+            let (Source::Disk(files), Some(copy), true) = (&snapshot.source, core.copies.disk(), self.max() > 0) else {
                 return Ok((snapshot, false));
             };
             // The cache serves short reads; long ones open the file for themselves.
@@ -87,7 +100,7 @@ impl OpenFileCache {
             return false;
         }
         // An operation that changes the replica asks the kernel which other processes have it open.
-        if self.max == 0 || core.showing.is_changing() || !core.lifecycle.is_finalized() {
+        if self.max() == 0 || core.showing.is_changing() || !core.lifecycle.is_finalized() {
             return false;
         }
         self.keep(replica, core, CachedSource::Memory(files.clone()));
@@ -120,7 +133,7 @@ impl OpenFileCache {
         loop {
             let entry = {
                 let mut entries = self.entries.lock();
-                let beyond = entries.len() > self.max;
+                let beyond = entries.len() > self.max();
                 if !beyond && looks == 0 {
                     return;
                 }
@@ -136,7 +149,7 @@ impl OpenFileCache {
             };
             let Some(kept) = core.copies.cached_files_mut() else { continue };
             // Even if all were read recently, one must be closed in the end.
-            if std::mem::take(&mut kept.recent) && spared < self.max {
+            if std::mem::take(&mut kept.recent) && spared < self.max() {
                 spared += 1;
                 drop(core);
                 self.entries.lock().push_back(entry);

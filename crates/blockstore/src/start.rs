@@ -6,3 +6,4 @@ mod find;
 mod open;
 
 pub use open::cgroup_limit;
+pub(crate) use open::memory_limit;

@@ -165,6 +165,14 @@ fn cache_and_mapping_limits_are_enforced() {
         let mapped = store.metrics().mapped_bytes;
         gets(&store, 0, &replicas[0]);
         assert_eq!(store.metrics().mapped_bytes, mapped);
+        // A lower limit closes replicas at once; a higher one lets more stay open.
+        store.set_open_replicas_max(3);
+        assert_eq!((store.open_replicas_max(), store.metrics().kept_replicas), (3, 3));
+        store.set_open_replicas_max(20);
+        store.set_mapped_bytes_max(0);
+        (0..20).zip(&replicas).for_each(|(id, data)| gets(&store, id, data));
+        assert!(store.metrics().kept_replicas > 10 && store.metrics().mapped_bytes <= 3 * 20_000);
+        assert_eq!(store.mapped_bytes_max(), 0);
     }
     let mut bed = Bed::new(Kind::Mmap);
     bed.options.open_file_cache.replicas_max = 0;

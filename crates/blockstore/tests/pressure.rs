@@ -96,6 +96,42 @@ fn pinned_replica_stays_in_memory_until_changed() {
 }
 
 #[test]
+fn memory_limit_changes_while_the_store_is_used() {
+    let bed = small_memory();
+    let store = bed.open();
+    fill(&store);
+    store.set_memory_limit(64 << 20).unwrap();
+    assert_eq!(store.metrics().memory_limit, 64 << 20);
+    for id in 20..40 {
+        put(&store, id, 1, &bytes(id as u64, MIB));
+    }
+    wait_for(|| store.metrics().dirty_replicas == 0);
+    assert!((20..40).all(|id| info(&store, id).in_memory), "there is room for all");
+    store.set_memory_limit(4 << 20).unwrap();
+    wait_for(|| store.metrics().memory_used <= 4 << 20);
+    for id in 0..40 {
+        assert!(get(&store, id, 1) == bytes(id as u64, MIB), "{id}");
+    }
+    assert!(store.metrics().memory_used <= 4 << 20);
+    // Other engines have no such memory.
+    let bed = Bed::new(Kind::File);
+    let store = bed.open();
+    assert!(matches!(store.set_memory_limit(8 << 20), Err(StoreError::BadOptions(_))));
+}
+
+#[test]
+fn flush_delay_changes_while_the_store_is_used() {
+    let mut bed = small_memory();
+    bed.options.flush_delay = Duration::from_secs(3600);
+    let store = bed.open();
+    put(&store, 1, 1, &bytes(1, MIB));
+    assert_eq!(store.metrics().dirty_replicas, 1);
+    store.set_flush_delay(Duration::from_millis(20));
+    wait_for(|| store.metrics().dirty_replicas == 0);
+    assert_eq!(store.flush_delay(), Duration::from_millis(20));
+}
+
+#[test]
 fn short_reads_do_not_evict_other_replicas() {
     let mut bed = small_memory();
     let store = bed.open();

@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -13,7 +13,9 @@ use crate::sys;
 /// Counter of the bytes taken from the tmpfs, with a limit. Shared by all volumes.
 #[derive(Debug)]
 pub struct Budget {
-    limit: u64,
+    limit: AtomicU64,
+    /// The limit was lowered below the used bytes, which must shrink.
+    is_lowered: AtomicBool,
     used: AtomicU64,
     /// Held while memory for a copy is allocated, from the check of the free memory on.
     copying: Mutex<()>,
@@ -27,11 +29,35 @@ const LINGERING_MAX: usize = 1024;
 
 impl Budget {
     pub fn new(limit: u64) -> Arc<Self> {
-        Arc::new(Self { limit, used: AtomicU64::new(0), copying: Mutex::new(()), lingering: Mutex::new(Vec::new()) })
+        Arc::new(Self {
+            limit: AtomicU64::new(limit),
+            is_lowered: AtomicBool::new(false),
+            used: AtomicU64::new(0),
+            copying: Mutex::new(()),
+            lingering: Mutex::new(Vec::new()),
+        })
     }
 
     pub fn limit(&self) -> u64 {
-        self.limit
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit. Bytes beyond a lower one stay counted, and nothing more can be taken until they are released.
+    pub fn set_limit(&self, limit: u64) {
+        self.limit.store(limit, Ordering::Relaxed);
+        self.is_lowered.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the used bytes beyond the limit if it was lowered. Zero once the use has fallen below it.
+    pub fn beyond_lowered_limit(&self) -> u64 {
+        if !self.is_lowered.load(Ordering::Relaxed) {
+            return 0;
+        }
+        let beyond = self.used().saturating_sub(self.limit());
+        if beyond == 0 {
+            self.is_lowered.store(false, Ordering::Relaxed);
+        }
+        beyond
     }
 
     pub fn used(&self) -> u64 {
@@ -87,14 +113,14 @@ impl Budget {
 
     /// Returns whether `more` bytes would leave less than a quarter.
     pub fn is_short_with(&self, more: u64) -> bool {
-        self.used().saturating_add(more) > self.limit / 4 * 3
+        self.used().saturating_add(more) > self.limit() / 4 * 3
     }
 
     /// Takes `bytes`. `None` if that would exceed the limit.
     pub fn take(self: &Arc<Self>, bytes: u64) -> Option<Share> {
         let mut used = self.used();
         loop {
-            let wanted = used.checked_add(bytes).filter(|wanted| *wanted <= self.limit)?;
+            let wanted = used.checked_add(bytes).filter(|wanted| *wanted <= self.limit())?;
             match self.used.compare_exchange_weak(used, wanted, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Some(Share { budget: self.clone(), bytes: AtomicU64::new(bytes) }),
                 Err(now) => used = now,
@@ -160,6 +186,22 @@ impl Drop for Share {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lowered_limit_is_reported_until_it_is_kept() {
+        let budget = Budget::new(100);
+        let share = budget.take(80).unwrap();
+        assert_eq!(budget.beyond_lowered_limit(), 0);
+        budget.set_limit(50);
+        assert_eq!((budget.limit(), budget.beyond_lowered_limit()), (50, 30));
+        assert!(budget.take(1).is_none());
+        share.shrink_to(40);
+        assert_eq!(budget.beyond_lowered_limit(), 0);
+        assert!(budget.take(10).is_some());
+        // Found bytes alone do not count as a lowered limit.
+        let _found = budget.take_found(90);
+        assert_eq!(budget.beyond_lowered_limit(), 0);
+    }
 
     #[test]
     fn dropped_shares_are_returned() {

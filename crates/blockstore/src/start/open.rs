@@ -196,7 +196,7 @@ fn random_uuid() -> Result<String> {
 }
 
 /// Returns the limit that tmpfs and cgroup can hold. `None`: too little for a memory tier; files perform better.
-fn memory_limit(memory: &MemoryOptions, warnings: &mut Vec<String>) -> Result<Option<u64>> {
+pub(crate) fn memory_limit(memory: &MemoryOptions, warnings: &mut Vec<String>) -> Result<Option<u64>> {
     let dir = memory.dir.display();
     let space = sys::space(&memory.dir).map_err(StoreError::io("get the free space of", &memory.dir))?;
     if !space.in_memory {
