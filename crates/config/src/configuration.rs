@@ -184,14 +184,16 @@ impl Configuration {
         Ok(true)
     }
 
-    /// Takes over the value of a key from another configuration, or its default if it is unset there.
-    pub(crate) fn adopt(&mut self, name: &str, from: &Self) {
+    /// Takes over the expanded value of a key from another configuration, or its default if it is unset there.
+    pub(crate) fn adopt(&mut self, name: &str, from: &Self) -> Result<(), ConfigError> {
         match from.set.get(name) {
             Some(stored) => {
-                self.set.insert(name.to_owned(), stored.clone());
+                let value = from.expanded(name, &stored.value)?.trim().to_owned();
+                self.set.insert(name.to_owned(), Stored { value, ..stored.clone() });
             }
             None => self.unset(name),
         }
+        Ok(())
     }
 
     /// Resets a key to its default.

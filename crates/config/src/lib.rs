@@ -37,6 +37,6 @@ pub use key::{ConfigKey, Key, KeyInfo, OptionalKey};
 pub use namenodes::{DEFAULT_RPC_PORT, NamenodeAddress, Nameservice, ServedNamenodes};
 pub use parse::{CollectorUrl, Engine, HostPort, StorageDirectory};
 pub use proxy_users::ProxyUsers;
-pub use reconfiguration::{ChangedKey, Reconfiguration, ReconfigurationError, ReconfigurationTask};
+pub use reconfiguration::{ChangedKey, ReconfigurableKey, Reconfiguration, ReconfigurationError, ReconfigurationTask};
 pub use unknown::suggestion;
 pub use xml::{Property, to_xml};

@@ -166,6 +166,16 @@ impl Advertiser {
         &self.domain
     }
 
+    /// Returns the limit of registered bytes.
+    pub fn registered_bytes_max(&self) -> u64 {
+        self.lease_table.bounds().bytes
+    }
+
+    /// Changes the limit of registered bytes.
+    pub fn set_registered_bytes_max(&self, bytes: u64) {
+        self.lease_table.set_bytes_max(bytes);
+    }
+
     pub fn metrics(&self) -> AdvertisedMetrics {
         self.lease_table.metrics()
     }

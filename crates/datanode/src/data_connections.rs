@@ -27,4 +27,9 @@ impl DataConnections {
             message_memory: MessageMemory::new(options.message_bytes_max, PACKET_PATIENCE),
         }
     }
+
+    /// Changes the maximum number of connections.
+    pub fn set_connections_max(&self, connections_max: usize) {
+        self.limit.set_options(ConnectionLimitOptions::new(connections_max));
+    }
 }

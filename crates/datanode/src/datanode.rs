@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_config::Reconfiguration;
+use hearth_fabric::MessageMemory;
 use hearth_protocol::rpc::RpcClient;
 use hearth_types::{Outlier, SlowDisk};
+use hearth_web::Protection;
 use hearth_wire::data_transfer::OpCode;
 use hearth_wire::offer::Offer;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::block_pool_service::BlockPoolServices;
@@ -19,6 +20,7 @@ use crate::endpoints::{Addresses, Endpoints};
 use crate::forward::Forwarding;
 use crate::lifecycle::Lifecycle;
 use crate::locked_memory::LockedMemory;
+use crate::move_permits::MovePermits;
 use crate::one_sided::OneSidedAccess;
 use crate::options::DatanodeOptions;
 use crate::outliers::SlowDisks;
@@ -47,30 +49,34 @@ pub struct Datanode {
     /// Paths to the next DataNode of a pipeline.
     pub(crate) forwarding: Arc<Forwarding>,
     pub(crate) streams: Arc<Streams>,
-    /// One permit for each copy that the balancer may run at once.
-    pub(crate) move_permits: Arc<Semaphore>,
+    /// One permit for each copy that the balancer runs.
+    pub(crate) move_permits: Arc<MovePermits>,
     pub(crate) rpc: RpcClient,
     pub(crate) services: BlockPoolServices,
     pub(crate) slow_disks: SlowDisks,
     /// Keys that can change at run time; see [`Datanode::reconfigure`].
-    pub(crate) reconfiguration: Reconfiguration,
+    pub(crate) reconfiguration: Reconfiguration<Self>,
+    /// Memory for long requests on the IPC port.
+    pub(crate) ipc_memory: Arc<MessageMemory>,
+    /// Rules of the web port.
+    pub(crate) protection: Protection,
 }
 
 impl Datanode {
     /// Returns the DataNodes that are much slower than others, as far as they are measured.
     pub(crate) fn slow_peers(&self) -> Vec<Outlier> {
-        let peers = self.replicas.metrics.peers();
-        peers.map(|peers| peers.slow(&self.options.outliers, self.options.clock.monotonic())).unwrap_or_default()
+        let (peers, options) = (self.replicas.metrics.peers(), self.options.current().outliers);
+        peers.map(|peers| peers.slow(&options, self.options.clock.monotonic())).unwrap_or_default()
     }
 
     /// Returns the disks of this DataNode that are much slower than its others, if they are measured. Does not wait for
     /// any of them.
     pub(crate) fn slow_disks(&self) -> Vec<SlowDisk> {
-        let options = &self.options.outliers;
+        let options = self.options.current().outliers;
         if !options.measures_disks {
             return Vec::new();
         }
-        self.slow_disks.of(self.replicas.store.disk_times(), options, self.options.clock.monotonic())
+        self.slow_disks.of(self.replicas.store.disk_times(), &options, self.options.clock.monotonic())
     }
 
     /// Returns the addresses and ports in use.

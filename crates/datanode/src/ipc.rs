@@ -159,7 +159,7 @@ impl IpcService {
         match call.method.as_str() {
             "getReconfigurationStatus" => Ok(encoded(&reconfiguration_status(reconfiguration.last()))),
             "listReconfigurableProperties" => {
-                let name = reconfiguration.keys().iter().map(|key| (*key).to_owned()).collect();
+                let name = reconfiguration.keys().map(str::to_owned).collect();
                 Ok(encoded(&ListReconfigurablePropertiesResponseProto { name }))
             }
             "startReconfiguration" => {

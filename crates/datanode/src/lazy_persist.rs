@@ -104,7 +104,7 @@ pub async fn run(replicas: Arc<ReplicaService>, locked_memory: Arc<LockedMemory>
     }
     loop {
         tokio::select! {
-            () = tokio::time::sleep(replicas.options.timing.lazy_writer) => {}
+            () = tokio::time::sleep(replicas.options.current().timing.lazy_writer) => {}
             // The same round also serves further requests that arrive during the delay.
             () = locked_memory.space_requested() => tokio::time::sleep(WAKE_DELAY).await,
             () = replicas.lifecycle.stopping() => return,

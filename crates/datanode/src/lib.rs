@@ -42,6 +42,7 @@ mod lazy_persist;
 mod lifecycle;
 mod locked_memory;
 mod metrics;
+mod move_permits;
 mod namenode;
 mod one_sided;
 mod one_sided_server;
@@ -75,7 +76,8 @@ pub use datanode::Datanode;
 pub use endpoints::Addresses;
 pub use error::Error;
 pub use options::{
-    DatanodeOptions, OneSidedOptions, RpcOptions, StreamOptions, TimingOptions, TransferOptions, available_memory,
+    AnnouncementOptions, ChangeableOptions, DatanodeOptions, OneSidedOptions, RpcOptions, StreamOptions, TimingOptions,
+    TransferOptions, available_memory,
 };
 pub use outliers::OutlierOptions;
 pub use start::{EndReason, Handle};

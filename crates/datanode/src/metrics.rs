@@ -1,7 +1,7 @@
 //! Counters of this DataNode's current and past activity, for heartbeats, limits and metrics.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hearth_types::{Clock, Histogram, HistogramSnapshot};
@@ -29,8 +29,9 @@ pub struct Metrics {
     last_client_activity: AtomicU64,
     copy_pause_nanos: AtomicU64,
     streams: StreamTotals,
-    /// `None`: other DataNodes are not measured.
-    peers: Option<PeerLatencies>,
+    /// Other DataNodes are measured.
+    measures_peers: AtomicBool,
+    peers: PeerLatencies,
 }
 
 /// How bytes leave this DataNode. Readers that map a replica's memory, or read it by RDMA, need no DataNode for that and
@@ -201,13 +202,17 @@ impl Metrics {
             last_client_activity: AtomicU64::default(),
             copy_pause_nanos: AtomicU64::default(),
             streams: StreamTotals::default(),
-            peers: None,
+            measures_peers: AtomicBool::default(),
+            peers: PeerLatencies::default(),
         }
     }
 
-    /// Returns these counters, with latencies of other DataNodes if `is_wanted`.
-    pub fn measuring_peers(self, is_wanted: bool) -> Self {
-        Self { peers: is_wanted.then(PeerLatencies::default), ..self }
+    /// Begins to measure other DataNodes, or stops it and forgets them.
+    pub fn set_measures_peers(&self, measures_peers: bool) {
+        self.measures_peers.store(measures_peers, Ordering::Relaxed);
+        if !measures_peers {
+            self.peers.clear();
+        }
     }
 
     fn gauge(&self, what: Gauge) -> &AtomicUsize {
@@ -340,14 +345,14 @@ impl Metrics {
 
     /// Records the part of that time that the next DataNode needed. `peer`: address of its web port.
     pub fn record_peer(&self, peer: &str, took: Duration) {
-        if let Some(peers) = &self.peers {
+        if let Some(peers) = self.peers() {
             peers.record(peer, took, self.clock.monotonic());
         }
     }
 
     /// Returns the latencies of other DataNodes, if they are measured.
     pub fn peers(&self) -> Option<&PeerLatencies> {
-        self.peers.as_ref()
+        self.measures_peers.load(Ordering::Relaxed).then_some(&self.peers)
     }
 
     /// Returns the times of those acknowledgements.

@@ -76,16 +76,17 @@ impl OneSidedAccess {
             advertiser: Advertiser::new(store, domain, incarnation, options.lease, bounds, clock),
             transport: transport.clone(),
             address: listener.address(),
-            // An active reader is silent for at most one lease.
-            connection_limit: ConnectionLimit::new(ConnectionLimitOptions {
-                idle_min: 2 * options.lease,
-                ..ConnectionLimitOptions::new(options.connections_max)
-            }),
+            connection_limit: ConnectionLimit::new(connection_limits(options.lease, options.connections_max)),
             small_buffers: Mutex::new(Vec::new()),
             small_write_permits: Semaphore::new(SMALL_WRITES_MAX),
             writer_domains: Mutex::new(Vec::new()),
         };
         Ok(Some((Arc::new(this), listener)))
+    }
+
+    /// Changes the maximum number of connections. `lease`: that of the options at the start.
+    pub fn set_connections_max(&self, lease: Duration, connections_max: usize) {
+        self.connection_limit.set_options(connection_limits(lease, connections_max));
     }
 
     /// Returns the name of the network in which it listens.
@@ -142,6 +143,11 @@ impl OneSidedAccess {
         self.small_buffers.lock().push(local);
         Ok(())
     }
+}
+
+fn connection_limits(lease: Duration, connections_max: usize) -> ConnectionLimitOptions {
+    // An active reader is silent for at most one lease.
+    ConnectionLimitOptions { idle_min: 2 * lease, ..ConnectionLimitOptions::new(connections_max) }
 }
 
 /// Returns the maximum number of shown replicas. Each keeps up to four descriptors and two mappings; three quarters of

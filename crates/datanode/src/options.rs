@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_blockstore::{Engine, MemoryOptions, StoreOptions, VolumeOptions, cgroup_limit};
-use hearth_config::{Configuration, HostPort, IneffectiveSetting, Nameservice, Program, keys};
+use hearth_config::{ConfigError, Configuration, HostPort, IneffectiveSetting, Nameservice, Program, keys};
 use hearth_fabric::TransportName;
 use hearth_fabric::one_sided::Transport;
 use hearth_fabric::tcp::SocketOptions;
 use hearth_types::{Clock, StorageType};
 use hearth_web::webhdfs::Service;
 use hearth_wire::data_transfer::PACKET_BYTES_MAX;
+use parking_lot::RwLock;
 
 use crate::error::Error;
 use crate::outliers::OutlierOptions;
@@ -26,6 +27,9 @@ const OTHER_BLOCKING_THREADS: usize = 512;
 
 /// Short, because the bytes can also take another path.
 const MEMORY_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Longest interval: 100 years. A point in time cannot be any distance away.
+const INTERVAL_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Minimum share of the cores that copies always get.
 const COPY_CORES_SHARE_MIN: f64 = 0.05;
@@ -47,12 +51,11 @@ pub struct DatanodeOptions {
     /// Connect to other DataNodes by name instead of address.
     pub use_host_names: bool,
     pub store: StoreOptions,
-    /// Keep replicas in memory at the end, for the next start. Otherwise those on disk leave memory.
-    pub keep_memory: bool,
     pub transfer: TransferOptions,
     pub streams: StreamOptions,
-    pub timing: TimingOptions,
     pub rpc: RpcOptions,
+    /// Options that can change while the DataNode runs. Clones of these options share them.
+    pub changeable: Arc<RwLock<ChangeableOptions>>,
     /// Bandwidth limit of the balancer's copies, in bytes per second; 0 is no limit.
     pub balance_bytes_per_second: u64,
     /// Maximum number of the balancer's copies that run at once.
@@ -68,10 +71,35 @@ pub struct DatanodeOptions {
     pub clock: Arc<dyn Clock>,
     /// Configuration that the options were read from; shown on `/conf`.
     pub configuration: Arc<Configuration>,
-    /// Search for slow DataNodes and disks.
-    pub outliers: OutlierOptions,
     /// WebHDFS service. It is a client, which this crate does not depend on. `None`: WebHDFS requests are refused.
     pub webhdfs: Option<Arc<dyn Service>>,
+}
+
+/// Options that each use reads again. Others that can change are kept by their owners, and these are only their values
+/// at the start: streams, limits of connections, of memory and of bandwidth.
+#[derive(Clone, Copy, Debug)]
+pub struct ChangeableOptions {
+    pub timing: TimingOptions,
+    /// Search for slow DataNodes and disks.
+    pub outliers: OutlierOptions,
+    pub announcements: AnnouncementOptions,
+    /// Keep replicas in memory at the end, for the next start. Otherwise those on disk leave memory.
+    pub keep_memory: bool,
+    /// Trust local writers that run as this process's user not to change finalized replicas.
+    pub local_write_trusted: bool,
+    /// Forward writes to a DataNode on this machine by writing into its memory.
+    pub forward_local: bool,
+    /// Maximum memory granted at once to a writer that fills the memory itself.
+    pub write_slice_bytes: u64,
+}
+
+/// Options of announcing replicas' memory to Hearth's NameNodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AnnouncementOptions {
+    /// Time for which memory stays after it was announced. Zero: nothing is announced.
+    pub lease: Duration,
+    /// Maximum bytes of replicas whose memory is announced; 0: a quarter of the limit for registrations.
+    pub bytes_max: u64,
 }
 
 /// Options for serving one-sided readers and writers.
@@ -85,10 +113,6 @@ pub struct OneSidedOptions {
     pub lease: Duration,
     /// Maximum bytes of replicas that are registered.
     pub registered_bytes_max: u64,
-    /// Time for which memory stays after it was announced to a Hearth NameNode. Zero: nothing is announced.
-    pub announce_lease: Duration,
-    /// Maximum bytes of replicas whose memory is announced to NameNodes; 0: a quarter of the limit for registrations.
-    pub announced_bytes_max: u64,
     /// Connections served at once.
     pub connections_max: usize,
 }
@@ -120,14 +144,8 @@ pub struct TransferOptions {
     pub pipeline_slow: bool,
     /// Bandwidth limit of the copies that a NameNode requests, in bytes per second; 0 is no limit.
     pub transfer_bytes_per_second: u64,
-    /// Trust local writers that run as this process's user not to change finalized replicas.
-    pub local_write_trusted: bool,
-    /// Forward writes to a DataNode on this machine by writing into its memory.
-    pub forward_local: bool,
     /// Timeout for the next DataNode to report the address of its memory, and for connecting to that address.
     pub memory_connect_timeout: Duration,
-    /// Maximum memory granted at once to a writer that fills the memory itself.
-    pub write_slice_bytes: u64,
     /// Also put LAZY_PERSIST blocks of clients on other machines on RAM_DISK.
     pub non_local_lazy_persist: bool,
 }
@@ -152,7 +170,7 @@ pub struct StreamOptions {
 }
 
 /// Intervals of the reports to the NameNodes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct TimingOptions {
     pub heartbeat: Duration,
     pub block_report: Duration,
@@ -189,6 +207,11 @@ impl DatanodeOptions {
         self.transfer.connections_max + OTHER_BLOCKING_THREADS
     }
 
+    /// Returns the current values of the options that can change.
+    pub fn current(&self) -> ChangeableOptions {
+        *self.changeable.read()
+    }
+
     /// Reads the options from `configuration`. `user`: the user that runs this process. `machine_host_name`: host name
     /// to register unless `dfs.datanode.hostname` is set.
     ///
@@ -217,7 +240,6 @@ impl DatanodeOptions {
             host_name: conf.get(keys::DFS_DATANODE_HOSTNAME)?.unwrap_or_else(|| machine_host_name.to_owned()),
             use_host_names: conf.get(keys::DFS_DATANODE_USE_DATANODE_HOSTNAME)?,
             store: store_options(conf, clock.clone())?,
-            keep_memory: conf.get(keys::HEARTH_MEMORY_KEEP)?,
             transfer: TransferOptions {
                 socket: SocketOptions {
                     nodelay: conf.get(keys::DFS_DATA_TRANSFER_SERVER_TCPNODELAY)?,
@@ -225,7 +247,7 @@ impl DatanodeOptions {
                     receive_buffer_bytes: buffer_size(conf.get(keys::DFS_DATANODE_TRANSFER_SOCKET_RECV_BUFFER_SIZE)?),
                 },
                 connections_max: conf.get(keys::DFS_DATANODE_MAX_TRANSFER_THREADS)?.max(1) as usize,
-                message_bytes_max: conf.get(keys::HEARTH_DATANODE_PACKET_MEMORY)?.max(PACKET_BYTES_MAX as u64 * 2),
+                message_bytes_max: packet_bytes(conf)?,
                 read_timeout: conf.timeout(keys::DFS_CLIENT_SOCKET_TIMEOUT)?,
                 write_timeout: conf.timeout(keys::DFS_DATANODE_SOCKET_WRITE_TIMEOUT)?,
                 keepalive: conf.get(keys::DFS_DATANODE_SOCKET_REUSE_KEEPALIVE)?,
@@ -235,42 +257,16 @@ impl DatanodeOptions {
                 pipeline_ecn: conf.get(keys::DFS_PIPELINE_ECN)?,
                 pipeline_slow: conf.get(keys::DFS_PIPELINE_SLOWNODE)?,
                 transfer_bytes_per_second: conf.get(keys::DFS_DATANODE_DATA_TRANSFER_BANDWIDTH_PER_SEC)?,
-                local_write_trusted: conf.get(keys::HEARTH_LOCAL_WRITE_TRUSTED)?,
-                forward_local: conf.get(keys::HEARTH_DATANODE_FORWARD_LOCAL)?,
                 memory_connect_timeout: MEMORY_CONNECT_TIMEOUT,
-                write_slice_bytes: conf.get(keys::HEARTH_WRITE_SLICE_BYTES)?,
                 non_local_lazy_persist: conf.get(keys::DFS_DATANODE_NON_LOCAL_LAZY_PERSIST)?,
             },
-            streams: StreamOptions {
-                connections: conf.get(keys::HEARTH_DATANODE_STREAM_CONNECTIONS)?,
-                replicas: conf.get(keys::HEARTH_DATANODE_STREAM_REPLICAS)?.clamp(1, 1024),
-                window_bytes: conf.get(keys::HEARTH_DATANODE_STREAM_WINDOW_BYTES)?,
-                memory_bytes: conf.get(keys::HEARTH_DATANODE_STREAM_MEMORY_BYTES)?,
-                nice: conf.get(keys::HEARTH_DATANODE_STREAM_NICE)?.min(19) as i32,
-                cores_share: conf.get(keys::HEARTH_DATANODE_STREAM_CORES_SHARE)?.max(COPY_CORES_SHARE_MIN),
-                resume_timeout: conf.get(keys::HEARTH_DATANODE_STREAM_RESUME_TIMEOUT)?,
-            },
-            timing: TimingOptions {
-                heartbeat: conf.timeout(keys::DFS_HEARTBEAT_INTERVAL)?,
-                block_report: conf.timeout(keys::DFS_BLOCKREPORT_INTERVAL)?,
-                block_report_initial_delay: conf.get(keys::DFS_BLOCKREPORT_INITIAL_DELAY)?,
-                block_report_split: conf.get(keys::DFS_BLOCKREPORT_SPLIT_THRESHOLD)?,
-                incremental_report: conf.get(keys::DFS_BLOCKREPORT_INCREMENTAL_INTERVAL)?,
-                cache_report: conf.timeout(keys::DFS_CACHEREPORT_INTERVAL)?,
-                lazy_writer: conf.timeout(keys::DFS_DATANODE_LAZYWRITER_INTERVAL)?,
-                lifeline: match conf.get(keys::DFS_DATANODE_LIFELINE_INTERVAL)? {
-                    Some(Duration::ZERO) => Configuration::TIMEOUT_MAX,
-                    Some(interval) => interval,
-                    None => conf.timeout(keys::DFS_HEARTBEAT_INTERVAL)? * 3,
-                },
-            },
+            streams: StreamOptions::read(conf)?,
+            changeable: Arc::new(RwLock::new(ChangeableOptions::read(conf)?)),
             rpc: RpcOptions {
                 connect_timeout: conf.timeout(keys::IPC_CLIENT_CONNECT_TIMEOUT)?,
                 call_timeout: conf.timeout(keys::IPC_CLIENT_RPC_TIMEOUT)?,
                 frame_bytes_max: conf.get(keys::IPC_MAXIMUM_DATA_LENGTH)?.clamp(1 << 20, 1 << 30) as usize,
-                message_bytes_max: conf
-                    .get(keys::HEARTH_RPC_MESSAGE_MEMORY)?
-                    .max(conf.get(keys::IPC_MAXIMUM_DATA_LENGTH)?),
+                message_bytes_max: rpc_message_bytes(conf)?,
                 handlers: conf.get(keys::DFS_DATANODE_HANDLER_COUNT)?.max(1) as usize,
             },
             balance_bytes_per_second: conf.get(keys::DFS_DATANODE_BALANCE_BANDWIDTH_PER_SEC)?,
@@ -280,11 +276,95 @@ impl DatanodeOptions {
             superuser_group: conf.get(keys::DFS_PERMISSIONS_SUPERUSERGROUP)?,
             user: user.to_owned(),
             clock,
-            outliers: OutlierOptions::read(conf)?,
             configuration,
             webhdfs: None,
         })
     }
+}
+
+impl ChangeableOptions {
+    fn read(conf: &Configuration) -> Result<Self, ConfigError> {
+        Ok(Self {
+            timing: TimingOptions::read(conf)?,
+            outliers: OutlierOptions::read(conf)?,
+            announcements: AnnouncementOptions::read(conf)?,
+            keep_memory: conf.get(keys::HEARTH_MEMORY_KEEP)?,
+            local_write_trusted: conf.get(keys::HEARTH_LOCAL_WRITE_TRUSTED)?,
+            forward_local: conf.get(keys::HEARTH_DATANODE_FORWARD_LOCAL)?,
+            write_slice_bytes: conf.get(keys::HEARTH_WRITE_SLICE_BYTES)?,
+        })
+    }
+}
+
+impl AnnouncementOptions {
+    pub fn read(conf: &Configuration) -> Result<Self, ConfigError> {
+        Ok(Self { lease: conf.get(keys::HEARTH_ANNOUNCE_LEASE)?, bytes_max: conf.get(keys::HEARTH_ANNOUNCE_MAX)? })
+    }
+}
+
+impl StreamOptions {
+    pub fn read(conf: &Configuration) -> Result<Self, ConfigError> {
+        Ok(Self {
+            connections: conf.get(keys::HEARTH_DATANODE_STREAM_CONNECTIONS)?,
+            replicas: conf.get(keys::HEARTH_DATANODE_STREAM_REPLICAS)?.clamp(1, 1024),
+            window_bytes: conf.get(keys::HEARTH_DATANODE_STREAM_WINDOW_BYTES)?,
+            memory_bytes: conf.get(keys::HEARTH_DATANODE_STREAM_MEMORY_BYTES)?,
+            nice: conf.get(keys::HEARTH_DATANODE_STREAM_NICE)?.min(19) as i32,
+            cores_share: conf.get(keys::HEARTH_DATANODE_STREAM_CORES_SHARE)?.max(COPY_CORES_SHARE_MIN),
+            resume_timeout: conf.get(keys::HEARTH_DATANODE_STREAM_RESUME_TIMEOUT)?,
+        })
+    }
+}
+
+impl TimingOptions {
+    pub fn read(conf: &Configuration) -> Result<Self, ConfigError> {
+        Ok(Self {
+            heartbeat: conf.timeout(keys::DFS_HEARTBEAT_INTERVAL)?,
+            block_report: conf.timeout(keys::DFS_BLOCKREPORT_INTERVAL)?.min(INTERVAL_MAX),
+            block_report_initial_delay: conf.get(keys::DFS_BLOCKREPORT_INITIAL_DELAY)?,
+            block_report_split: conf.get(keys::DFS_BLOCKREPORT_SPLIT_THRESHOLD)?,
+            incremental_report: conf.get(keys::DFS_BLOCKREPORT_INCREMENTAL_INTERVAL)?,
+            cache_report: conf.timeout(keys::DFS_CACHEREPORT_INTERVAL)?.min(INTERVAL_MAX),
+            lazy_writer: conf.timeout(keys::DFS_DATANODE_LAZYWRITER_INTERVAL)?,
+            lifeline: match conf.get(keys::DFS_DATANODE_LIFELINE_INTERVAL)? {
+                Some(Duration::ZERO) => Configuration::TIMEOUT_MAX,
+                Some(interval) => interval,
+                None => conf.timeout(keys::DFS_HEARTBEAT_INTERVAL)? * 3,
+            },
+        })
+    }
+}
+
+/// Returns the memory for long packets and requests in bytes.
+pub fn packet_bytes(conf: &Configuration) -> Result<u64, ConfigError> {
+    Ok(conf.get(keys::HEARTH_DATANODE_PACKET_MEMORY)?.max(PACKET_BYTES_MAX as u64 * 2))
+}
+
+/// Returns the memory for long RPC requests in bytes: at least one longest request fits.
+pub fn rpc_message_bytes(conf: &Configuration) -> Result<u64, ConfigError> {
+    Ok(conf.get(keys::HEARTH_RPC_MESSAGE_MEMORY)?.max(conf.get(keys::IPC_MAXIMUM_DATA_LENGTH)?))
+}
+
+/// Returns the maximum bytes of replicas that are registered for one-sided readers.
+pub fn registered_bytes_max(conf: &Configuration) -> Result<u64, ConfigError> {
+    Ok(match conf.get(keys::HEARTH_RDMA_REGISTERED_MAX)? {
+        0 => u64::MAX,
+        bytes => bytes,
+    })
+}
+
+/// Returns the maximum number of one-sided connections.
+pub fn one_sided_connections_max(conf: &Configuration) -> Result<usize, ConfigError> {
+    Ok(conf.get(keys::HEARTH_ONE_SIDED_CONNECTIONS_MAX)?.clamp(1, 1 << 16) as usize)
+}
+
+/// Returns the bytes of memory for replicas in `dir`.
+pub fn memory_limit(conf: &Configuration, dir: &Path) -> Result<u64, ConfigError> {
+    Ok(match conf.get(keys::HEARTH_MEMORY_LIMIT)? {
+        // A tenth is left to the rest of the machine.
+        0 => available_memory(dir) / 10 * 9,
+        bytes => bytes,
+    })
 }
 
 /// Reads the one-sided options. `own`: address where packets are served. The network card of that address is used
@@ -313,13 +393,8 @@ fn one_sided_options(conf: &Configuration, own: IpAddr) -> Result<OneSidedOption
         transport,
         address,
         lease: conf.get(keys::HEARTH_ADVERTISE_LEASE)?,
-        registered_bytes_max: match conf.get(keys::HEARTH_RDMA_REGISTERED_MAX)? {
-            0 => u64::MAX,
-            bytes => bytes,
-        },
-        announce_lease: conf.get(keys::HEARTH_ANNOUNCE_LEASE)?,
-        announced_bytes_max: conf.get(keys::HEARTH_ANNOUNCE_MAX)?,
-        connections_max: conf.get(keys::HEARTH_ONE_SIDED_CONNECTIONS_MAX)?.clamp(1, 1 << 16) as usize,
+        registered_bytes_max: registered_bytes_max(conf)?,
+        connections_max: one_sided_connections_max(conf)?,
     })
 }
 
@@ -357,11 +432,7 @@ fn store_options(conf: &Configuration, clock: Arc<dyn Clock>) -> Result<StoreOpt
         Some(dir) => PathBuf::from(dir),
         None => default_memory_dir(&volumes),
     };
-    let limit = match conf.get(keys::HEARTH_MEMORY_LIMIT)? {
-        // A tenth is left to the rest of the machine.
-        0 => available_memory(&memory_dir) / 10 * 9,
-        bytes => bytes,
-    };
+    let limit = memory_limit(conf, &memory_dir)?;
     let mut store = StoreOptions::new(volumes, MemoryOptions::new(memory_dir, limit));
     // -1 tolerates the failure of all volumes but one.
     let tolerated = conf.get(keys::DFS_DATANODE_FAILED_VOLUMES_TOLERATED)?;
@@ -446,7 +517,7 @@ mod tests {
         );
         assert_eq!(options.store.memory.limit, 1 << 30);
         assert_eq!(options.transfer.read_packet_bytes, 512 << 10);
-        assert_eq!(options.timing.heartbeat, Duration::from_secs(1));
+        assert_eq!(options.current().timing.heartbeat, Duration::from_secs(1));
         assert_eq!(options.nameservices[0].namenodes[0].rpc.port, 9000);
         assert_eq!(options.host_name, "here");
     }

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_blockstore::{Blockstore, FlushProgress};
+use hearth_config::{Program, Reconfiguration};
 use hearth_fabric::local;
 use hearth_fabric::tcp::Listener;
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions, RpcServer, RpcServerOptions};
 use hearth_types::DatanodeUuid;
+use hearth_web::{Protection, Server};
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::advertise::Advertiser;
@@ -27,16 +28,16 @@ use crate::ipc::IpcService;
 use crate::lifecycle::Lifecycle;
 use crate::locked_memory::LockedMemory;
 use crate::metrics::Metrics;
+use crate::move_permits::MovePermits;
 use crate::one_sided::OneSidedAccess;
 use crate::options::DatanodeOptions;
 use crate::outliers::SlowDisks;
-use crate::reconfiguration::reconfiguration;
 use crate::replica_service::ReplicaService;
 use crate::slots::Slots;
 use crate::streams::Streams;
 use crate::withdraw_hooks::WithdrawHooks;
 use crate::writers::Writers;
-use crate::{lazy_persist, namenode, one_sided_server, server, store_events, web};
+use crate::{lazy_persist, namenode, one_sided_server, reconfiguration, server, store_events, web};
 
 /// Backlog of connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
@@ -81,11 +82,17 @@ impl Datanode {
         }
         let locked_memory = LockedMemory::new(options.locked_memory, &store);
         let options = Arc::new(options);
-        let metrics = Metrics::new(options.clock.clone()).measuring_peers(options.outliers.measures_peers);
+        let metrics = Metrics::new(options.clock.clone());
+        metrics.set_measures_peers(options.current().outliers.measures_peers);
         let (metrics, lifecycle) = (Arc::new(metrics), Arc::new(Lifecycle::new()));
         let forwarding = Arc::new(Forwarding::new(one_sided.as_ref().map(|one_sided| one_sided.forwarding.clone())));
         let advertiser = one_sided.as_ref().map(|one_sided| one_sided.advertiser.clone());
         let streams = Streams::new(options.streams, metrics.clone(), forwarding.clone());
+        let ipc_options = RpcServerOptions {
+            frame_bytes_max: options.rpc.frame_bytes_max,
+            ..RpcServerOptions::with_message_bytes(options.rpc.message_bytes_max)
+        };
+        let protection = Protection::read(&options.configuration, Server::Datanode)?;
         let datanode = Arc::new(Datanode {
             replicas: Arc::new(ReplicaService::new(options.clone(), store, metrics, lifecycle.clone(), advertiser)),
             lifecycle,
@@ -98,20 +105,23 @@ impl Datanode {
             one_sided,
             forwarding,
             streams: Arc::new(streams),
-            move_permits: Arc::new(Semaphore::new(options.balance_moves_max)),
+            move_permits: MovePermits::new(options.balance_moves_max),
             rpc,
             services: BlockPoolServices::default(),
             slow_disks: SlowDisks::default(),
-            reconfiguration: reconfiguration(&options.configuration),
+            reconfiguration: Reconfiguration::new(
+                Program::Datanode,
+                (*options.configuration).clone(),
+                reconfiguration::KEYS,
+            ),
+            ipc_memory: ipc_options.message_memory.clone(),
+            protection,
             options,
         });
         let ipc = RpcServer::start(
             &datanode.options.ipc_address.to_string(),
             Arc::new(IpcService::new(datanode.clone())),
-            RpcServerOptions {
-                frame_bytes_max: datanode.options.rpc.frame_bytes_max,
-                ..RpcServerOptions::with_message_bytes(datanode.options.rpc.message_bytes_max)
-            },
+            ipc_options,
         )
         .await
         .map_err(|error| Error::Listen {
@@ -168,7 +178,7 @@ pub enum EndReason {
 
 /// Handle of a running DataNode. Dropping it stops the tasks; `shutdown` stops it in good order.
 pub struct Handle {
-    datanode: Arc<Datanode>,
+    pub(crate) datanode: Arc<Datanode>,
     addresses: Addresses,
     ipc: Mutex<Option<RpcServer>>,
     http: Mutex<Option<web::WebServer>>,
@@ -209,7 +219,7 @@ impl Handle {
     }
 
     /// Stops serving. With `flush`, writes to disk all data that is only in memory, and frees that memory unless
-    /// [`DatanodeOptions::keep_memory`] is set. Returns what is left unwritten.
+    /// `hearth.memory.keep` is set. Returns what is left unwritten.
     pub async fn shutdown(&self, flush: bool) -> FlushProgress {
         self.datanode.lifecycle.stop();
         // Connections end at their next await; writers drop their state.
@@ -222,7 +232,7 @@ impl Handle {
         let mut progress = FlushProgress::default();
         if flush {
             let (store, clock) = (self.datanode.replicas.store.clone(), self.datanode.options.clock.clone());
-            let keep_memory = self.datanode.options.keep_memory;
+            let keep_memory = self.datanode.options.current().keep_memory;
             let flushed = tokio::task::spawn_blocking(move || {
                 let mut told = clock.monotonic();
                 let mut done = store.flush_all(&mut |progress| {

@@ -32,6 +32,7 @@ use hearth_blockstore::ReplicaWriter;
 use hearth_protocol::replica_stream::{ReplicaJob, ReplicaSendError, StreamError};
 use hearth_types::{ChecksumSpec, DatanodeId, ExtendedBlock};
 use hearth_wire::data_transfer::{OpenReplica, ReplicaRefusal, Status, StreamLimits};
+use parking_lot::RwLock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 
@@ -66,7 +67,7 @@ const CONNECT_RETRY_WITHIN: Duration = Duration::from_secs(5);
 
 /// State shared by all streams of a DataNode.
 pub struct Streams {
-    options: StreamOptions,
+    options: RwLock<StreamOptions>,
     pub threads: Arc<CopyThreads>,
     forwarding: Arc<Forwarding>,
     peers: Peers,
@@ -98,23 +99,36 @@ impl Streams {
             peers: Peers::new(options.connections as usize, threads.clone(), forwarding.clone()),
             threads,
             forwarding,
-            resumable: ResumableReplicas::new(options.resume_timeout),
+            resumable: ResumableReplicas::default(),
             moves: Moves::default(),
             incoming_permits: Arc::new(Semaphore::new(INCOMING_MAX)),
             windows: Arc::default(),
-            options,
+            options: RwLock::new(options),
         }
+    }
+
+    pub fn options(&self) -> StreamOptions {
+        *self.options.read()
+    }
+
+    /// Changes the options for new connections and replicas. The niceness stays: running threads have it.
+    pub fn set_options(&self, options: StreamOptions) {
+        let mut current = self.options.write();
+        *current = StreamOptions { nice: current.nice, ..options };
+        self.peers.set_connections(options.connections as usize);
+        self.threads.set_cores_share(options.cores_share);
     }
 
     /// Returns true if this DataNode receives and sends streams.
     pub fn is_enabled(&self) -> bool {
-        self.options.connections > 0
+        self.options().connections > 0
     }
 
     /// Reserves memory for one more incoming connection: a quarter of the remaining memory, at most the configured
     /// window.
     pub fn window(&self) -> Option<Window> {
-        let (all, most) = (self.options.memory_bytes, self.options.window_bytes);
+        let options = self.options();
+        let (all, most) = (options.memory_bytes, options.window_bytes);
         let mut taken = 0;
         let share = |used: u64| {
             let left = all.saturating_sub(used);
@@ -133,7 +147,7 @@ impl Streams {
             window_bytes: bytes,
             replica_window_bytes: (bytes / 4).max(2 * frame_bytes_max),
             frame_bytes_max,
-            replicas_max: self.options.replicas,
+            replicas_max: options.replicas,
         };
         Some(Window { windows: self.windows.clone(), bytes: taken, limits })
     }
@@ -175,8 +189,13 @@ impl Streams {
             return;
         }
         if received.is_multiple_of(checksum.bytes_per_chunk.max(1).into()) || received == block.length() {
-            self.resumable.put(ResumeKey { block, checksum }, writer, Instant::now());
+            self.put_resumable(ResumeKey { block, checksum }, writer);
         }
+    }
+
+    /// Keeps a partial replica, which a stream can resume.
+    pub fn put_resumable(&self, resume_key: ResumeKey, writer: ReplicaWriter) {
+        self.resumable.put(resume_key, writer, Instant::now(), self.options().resume_timeout);
     }
 
     /// Returns true if a broken connection left a part of `block`.
@@ -358,5 +377,11 @@ mod tests {
         assert!(streams.window().is_none());
         windows.pop();
         assert!(streams.window().is_some());
+        // More memory and smaller windows apply to the next connections.
+        streams.set_options(StreamOptions { memory_bytes: 64 << 20, window_bytes: 2 << 20, replicas: 5, ..options });
+        let next = streams.window().unwrap();
+        assert_eq!((next.limits.window_bytes, next.limits.replicas_max), (2 << 20, 5));
+        streams.set_options(StreamOptions { connections: 0, ..options });
+        assert!(!streams.is_enabled());
     }
 }

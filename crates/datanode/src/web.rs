@@ -26,16 +26,14 @@ use crate::error::Error;
 /// `rpc`: the counters of the IPC port.
 pub async fn bind(datanode: &Arc<Datanode>, rpc: &Arc<RpcMetrics>) -> Result<BoundSite, Error> {
     let address = datanode.options.http_address.to_string();
-    let protection = Protection::read(&datanode.options.configuration, Server::Datanode)
-        .map_err(|error| Error::Web(error.to_string()))?;
-    let configuration = datanode.options.configuration.clone();
+    let protection = datanode.protection.clone();
     // The pages must not keep the DataNode alive.
     let for_bean_rpc = rpc.clone();
-    let [for_beans, for_front, for_figures] = [(); 3].map(|()| Arc::downgrade(datanode));
+    let [for_beans, for_front, for_figures, for_configuration] = [(); 4].map(|()| Arc::downgrade(datanode));
     let site = Site::new(
         move || front_page(&for_front),
         move || beans(&for_beans, &for_bean_rpc),
-        move || ConfEntry::all(&configuration),
+        move || for_configuration.upgrade().map(|datanode| configuration(&datanode)).unwrap_or_default(),
         {
             let rpc = rpc.clone();
             move || metrics::metrics(&for_figures, &rpc)
@@ -47,6 +45,11 @@ pub async fn bind(datanode: &Arc<Datanode>, rpc: &Arc<RpcMetrics>) -> Result<Bou
     };
     let site = with_interface(site, datanode, &protection).protection(protection);
     site.bind(&address).await.map_err(|error| Error::Web(error.to_string()))
+}
+
+/// Returns the values in force.
+fn configuration(datanode: &Datanode) -> Vec<ConfEntry> {
+    ConfEntry::all(&datanode.reconfiguration.configuration())
 }
 
 /// Adds the user interface and its data, and starts to take samples for it.

@@ -20,6 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hearth_config::{ConfigError, Configuration, keys};
 use hearth_types::Clock;
+use parking_lot::RwLock;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::Instant;
@@ -54,17 +55,24 @@ pub struct ContextLimits {
     pub signature_bytes_max: usize,
 }
 
+impl ContextLimits {
+    /// `None`: `hadoop.caller.context.enabled` is off.
+    pub fn read(conf: &Configuration) -> Result<Option<Self>, ConfigError> {
+        Ok(match conf.get(keys::HADOOP_CALLER_CONTEXT_ENABLED)? {
+            false => None,
+            true => Some(Self {
+                characters_max: conf.get(keys::HADOOP_CALLER_CONTEXT_MAX_SIZE)? as usize,
+                signature_bytes_max: conf.get(keys::HADOOP_CALLER_CONTEXT_SIGNATURE_MAX_SIZE)? as usize,
+            }),
+        })
+    }
+}
+
 impl AuditSettings {
     /// Returns `None` if no file is configured: then there is no audit log.
     pub fn read(conf: &Configuration) -> Result<Option<Self>, ConfigError> {
         let Some(file) = conf.get(keys::HEARTH_NAMENODE_AUDIT_LOG)? else { return Ok(None) };
-        let context = match conf.get(keys::HADOOP_CALLER_CONTEXT_ENABLED)? {
-            false => None,
-            true => Some(ContextLimits {
-                characters_max: conf.get(keys::HADOOP_CALLER_CONTEXT_MAX_SIZE)? as usize,
-                signature_bytes_max: conf.get(keys::HADOOP_CALLER_CONTEXT_SIGNATURE_MAX_SIZE)? as usize,
-            }),
-        };
+        let context = ContextLimits::read(conf)?;
         let quiet = conf.get(keys::DFS_NAMENODE_AUDIT_LOG_DEBUG_CMDLIST)?.unwrap_or_default().into_iter().collect();
         Ok(Some(Self { file, context, quiet }))
     }
@@ -105,7 +113,10 @@ pub struct Event<'a> {
 
 /// Handle by which operations write to the audit log.
 pub struct AuditLog {
-    settings: AuditSettings,
+    /// Limits on the caller context; `None`: it is not logged.
+    context: RwLock<Option<ContextLimits>>,
+    /// Operations that are not logged.
+    quiet: BTreeSet<String>,
     clock: Arc<dyn Clock>,
     queue: Sender<String>,
     /// Number of dropped lines that the file does not record yet.
@@ -121,7 +132,17 @@ impl AuditLog {
         let lost = Arc::new(AtomicU64::new(0));
         let writer = LogWriter { file, lines, lost: lost.clone(), clock: clock.clone(), failing: false };
         std::thread::Builder::new().name("audit-log".into()).spawn(|| writer.run()).map_err(failed)?;
-        Ok(Self { settings, clock, queue, lost })
+        Ok(Self { context: RwLock::new(settings.context), quiet: settings.quiet, clock, queue, lost })
+    }
+
+    /// Returns the limits on the caller context; `None`: it is not logged.
+    pub fn context(&self) -> Option<ContextLimits> {
+        *self.context.read()
+    }
+
+    /// Changes the limits on the caller context. `None`: it is not logged any more.
+    pub fn set_context(&self, context: Option<ContextLimits>) {
+        *self.context.write() = context;
     }
 
     /// Logs one operation.
@@ -144,11 +165,11 @@ impl AuditLog {
 
     /// Returns `None` if this operation is not logged.
     fn line(&self, event: &Event<'_>) -> Option<String> {
-        if self.settings.quiet.contains(event.command) {
+        if self.quiet.contains(event.command) {
             return None;
         }
         let mut line = prefix(self.clock.wall_ms(), "INFO");
-        append(&mut line, event, self.settings.context);
+        append(&mut line, event, self.context());
         if line.len() > LINE_BYTES_MAX {
             // A character has at most four bytes.
             let end = (LINE_BYTES_MAX - 3..=LINE_BYTES_MAX).rev().find(|at| line.is_char_boundary(*at));

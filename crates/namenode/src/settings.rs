@@ -158,16 +158,22 @@ fn limits(conf: &Configuration) -> Result<Limits, ConfigError> {
         snapshots_total_max,
         owner_sets_quota: conf.get(keys::DFS_PERMISSIONS_ALLOW_OWNER_SET_QUOTA)?,
         snapshots_capture_open_files: conf.get(keys::DFS_NAMENODE_SNAPSHOT_CAPTURE_OPENFILES)?,
-        protected: conf
-            .get(keys::FS_PROTECTED_DIRECTORIES)?
-            .unwrap_or_default()
-            .into_iter()
-            .map(|path| if path.len() > 1 { path.trim_end_matches('/').to_owned() } else { path })
-            .collect(),
+        protected: protected_directories(conf.get(keys::FS_PROTECTED_DIRECTORIES)?),
         protects_subdirectories: conf.get(keys::DFS_PROTECTED_SUBDIRECTORIES_ENABLE)?,
         objects_max: conf.get(keys::DFS_NAMENODE_MAX_OBJECTS)?,
         superuser_sets_storage_policy: conf.get(keys::DFS_STORAGE_POLICY_PERMISSIONS_SUPERUSER_ONLY)?,
     })
+}
+
+/// Returns the directories of `fs.protected.directories` in the form of a [`Limits`].
+pub fn protected_directories(listed: Option<Vec<String>>) -> Vec<String> {
+    let without_slash = |path: String| if path.len() > 1 { path.trim_end_matches('/').to_owned() } else { path };
+    listed.unwrap_or_default().into_iter().map(without_slash).collect()
+}
+
+/// Returns the memory for long RPC requests in bytes: at least one longest request fits.
+pub fn message_bytes(conf: &Configuration) -> Result<u64, ConfigError> {
+    Ok(conf.get(keys::HEARTH_RPC_MESSAGE_MEMORY)?.max(conf.get(keys::IPC_MAXIMUM_DATA_LENGTH)?))
 }
 
 /// Returns the directory of the store: the first of `dfs.namenode.name.dir`.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hearth_config::{ConfigError, Configuration, keys};
 use hearth_types::{DatanodeId, Outlier, SlowDisk};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use serde_json::{Map, Value, json};
 
 const NODES_MAX: usize = 1000;
@@ -23,16 +23,35 @@ const DIRECTORY_BYTES_MAX: usize = 4096;
 /// A report is valid for this many intervals.
 const VALID_INTERVALS: u32 = 3;
 
+/// What is reported, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct SlowNodeOptions {
+    /// `dfs.datanode.peer.stats.enabled`.
+    pub has_peers: bool,
+    /// `dfs.datanode.fileio.profiling.sampling.percentage` is above 0.
+    pub has_disks: bool,
+    /// Time for which a report is valid.
+    pub validity: Duration,
+    /// Maximum numbers in `/jmx`: `dfs.datanode.max.nodes.to.report` and `.max.disks.to.report`.
+    pub nodes_reported_max: usize,
+    pub disks_reported_max: usize,
+}
+
+impl SlowNodeOptions {
+    pub fn read(conf: &Configuration) -> Result<Self, ConfigError> {
+        Ok(Self {
+            has_peers: conf.get(keys::DFS_DATANODE_PEER_STATS_ENABLED)?,
+            has_disks: conf.get(keys::DFS_DATANODE_FILEIO_PROFILING_SAMPLING_PERCENTAGE)? > 0,
+            validity: conf.get(keys::DFS_DATANODE_OUTLIERS_REPORT_INTERVAL)?.saturating_mul(VALID_INTERVALS),
+            nodes_reported_max: conf.get(keys::DFS_DATANODE_MAX_NODES_TO_REPORT)? as usize,
+            disks_reported_max: conf.get(keys::DFS_DATANODE_MAX_DISKS_TO_REPORT)? as usize,
+        })
+    }
+}
+
 /// Reports that are valid.
 pub struct SlowNodes {
-    /// `dfs.datanode.peer.stats.enabled`.
-    has_peers: bool,
-    /// `dfs.datanode.fileio.profiling.sampling.percentage` is above 0.
-    has_disks: bool,
-    validity: Duration,
-    /// Maximum numbers in `/jmx`: `dfs.datanode.max.nodes.to.report` and `.max.disks.to.report`.
-    nodes_reported_max: usize,
-    disks_reported_max: usize,
+    options: RwLock<SlowNodeOptions>,
     reported: Mutex<Reported>,
 }
 
@@ -53,21 +72,31 @@ pub struct SlowCounts {
 }
 
 impl SlowNodes {
-    pub fn read(conf: &Configuration) -> Result<Self, ConfigError> {
-        Ok(Self {
-            has_peers: conf.get(keys::DFS_DATANODE_PEER_STATS_ENABLED)?,
-            has_disks: conf.get(keys::DFS_DATANODE_FILEIO_PROFILING_SAMPLING_PERCENTAGE)? > 0,
-            validity: conf.get(keys::DFS_DATANODE_OUTLIERS_REPORT_INTERVAL)?.saturating_mul(VALID_INTERVALS),
-            nodes_reported_max: conf.get(keys::DFS_DATANODE_MAX_NODES_TO_REPORT)? as usize,
-            disks_reported_max: conf.get(keys::DFS_DATANODE_MAX_DISKS_TO_REPORT)? as usize,
-            reported: Mutex::default(),
-        })
+    pub fn new(options: SlowNodeOptions) -> Self {
+        Self { options: RwLock::new(options), reported: Mutex::default() }
+    }
+
+    pub fn options(&self) -> SlowNodeOptions {
+        *self.options.read()
+    }
+
+    /// Replaces the options. Reports about what is not measured any more are dropped.
+    pub fn set_options(&self, options: SlowNodeOptions) {
+        *self.options.write() = options;
+        let mut reported = self.reported.lock();
+        if !options.has_peers {
+            reported.peers.clear();
+        }
+        if !options.has_disks {
+            reported.disks.clear();
+        }
     }
 
     /// Takes the reports of a registered DataNode's heartbeat. `now`: time on the monotonic clock.
     pub fn report(&self, reporter: &DatanodeId, peers: Vec<Outlier>, disks: Vec<SlowDisk>, now: Duration) {
-        let peers = if self.has_peers { peers } else { Vec::new() };
-        let disks = if self.has_disks { disks } else { Vec::new() };
+        let options = self.options();
+        let peers = if options.has_peers { peers } else { Vec::new() };
+        let disks = if options.has_disks { disks } else { Vec::new() };
         if peers.is_empty() && disks.is_empty() {
             return;
         }
@@ -76,7 +105,7 @@ impl SlowNodes {
             return;
         }
         let mut reported = self.reported.lock();
-        reported.expire(now, self.validity);
+        reported.expire(now, options.validity);
         for mut peer in peers.into_iter().filter(|peer| peer.name.len() <= ADDRESS_BYTES_MAX) {
             let name = std::mem::take(&mut peer.name);
             if !reported.peers.contains_key(&name) && reported.peers.len() >= NODES_MAX {
@@ -97,45 +126,49 @@ impl SlowNodes {
 
     /// Returns true if others report this DataNode as slow. Each heartbeat asks, so only its own reports are looked at.
     pub fn is_slow(&self, datanode: &DatanodeId, now: Duration) -> bool {
-        if !self.has_peers {
+        let options = self.options();
+        if !options.has_peers {
             return false;
         }
         let reported = self.reported.lock();
         // Apache's DataNodes name one with HTTPS by that port.
         [datanode.info_port, datanode.info_secure_port].into_iter().filter(|port| *port != 0).any(|port| {
             let reports = reported.peers.get(&address(datanode, port));
-            reports.is_some_and(|reports| reports.values().any(|(at, _)| is_valid(*at, now, self.validity)))
+            reports.is_some_and(|reports| reports.values().any(|(at, _)| is_valid(*at, now, options.validity)))
         })
     }
 
     pub fn counts(&self, now: Duration) -> SlowCounts {
         let mut reported = self.reported.lock();
-        reported.expire(now, self.validity);
+        reported.expire(now, self.options().validity);
         SlowCounts { datanodes: reported.peers.len() as u64, disks: reported.disks.len() as u64 }
     }
 
     /// Returns `SlowPeersReport` of `/jmx`: JSON as text, the DataNodes with the most reports first. `None` if DataNodes
     /// are not measured.
     pub fn peers_json(&self, now: Duration) -> Option<String> {
-        self.has_peers.then(|| Value::from(self.peers(now, self.nodes_reported_max)).to_string())
+        let options = self.options();
+        options.has_peers.then(|| Value::from(self.peers(now, options.nodes_reported_max)).to_string())
     }
 
     /// Returns `SlowDisksReport` of `/jmx`, the slowest disks first. `None` if disks are not measured.
     pub fn disks_json(&self, now: Duration) -> Option<String> {
-        self.has_disks.then(|| Value::from(self.disks(now, self.disks_reported_max)).to_string())
+        let options = self.options();
+        options.has_disks.then(|| Value::from(self.disks(now, options.disks_reported_max)).to_string())
     }
 
     /// Returns at most `max` slow DataNodes and disks for the user interface; null where they are not measured.
     pub fn shown(&self, max: usize, now: Duration) -> Value {
+        let options = self.options();
         json!({
-            "datanodes": self.has_peers.then(|| self.peers(now, max)),
-            "disks": self.has_disks.then(|| self.disks(now, max)),
+            "datanodes": options.has_peers.then(|| self.peers(now, max)),
+            "disks": options.has_disks.then(|| self.disks(now, max)),
         })
     }
 
     fn peers(&self, now: Duration, max: usize) -> Vec<Value> {
         let mut reported = self.reported.lock();
-        reported.expire(now, self.validity);
+        reported.expire(now, self.options().validity);
         let mut peers: Vec<_> = reported.peers.iter().collect();
         peers.sort_by_key(|(_, reports)| std::cmp::Reverse(reports.len()));
         let shown = peers.into_iter().take(max).map(|(name, reports)| {
@@ -158,7 +191,7 @@ impl SlowNodes {
 
     fn disks(&self, now: Duration, max: usize) -> Vec<Value> {
         let mut reported = self.reported.lock();
-        reported.expire(now, self.validity);
+        reported.expire(now, self.options().validity);
         let worst = |disk: &SlowDisk| {
             let all = [disk.metadata_ms, disk.read_ms, disk.write_ms];
             all.into_iter().flatten().fold(0.0, f64::max)
@@ -205,7 +238,7 @@ mod tests {
             .with("dfs.datanode.peer.stats.enabled", "true")
             .with("dfs.datanode.fileio.profiling.sampling.percentage", "100")
             .with("dfs.datanode.outliers.report.interval", interval);
-        SlowNodes::read(&conf).unwrap()
+        SlowNodes::new(SlowNodeOptions::read(&conf).unwrap())
     }
 
     fn outlier(name: &str) -> Outlier {
@@ -273,8 +306,27 @@ mod tests {
     }
 
     #[test]
+    fn changed_options_apply_to_reports() {
+        let slow = slow_nodes("1h");
+        let disk = SlowDisk { directory: "/data/1".into(), metadata_ms: None, read_ms: None, write_ms: Some(70.0) };
+        slow.report(&reporter(1), vec![outlier("one"), outlier("two")], vec![disk], at(0));
+        let shown = |slow: &SlowNodes| {
+            let peers: Value = serde_json::from_str(&slow.peers_json(at(1)).unwrap()).unwrap();
+            peers.as_array().unwrap().len()
+        };
+        assert_eq!(shown(&slow), 2);
+        let options = slow.options();
+        slow.set_options(SlowNodeOptions { nodes_reported_max: 1, ..options });
+        assert_eq!(shown(&slow), 1);
+        slow.set_options(SlowNodeOptions { has_peers: false, ..options });
+        assert_eq!((slow.peers_json(at(1)), slow.counts(at(1))), (None, SlowCounts { datanodes: 0, disks: 1 }));
+        slow.set_options(SlowNodeOptions { validity: at(1), ..options });
+        assert_eq!(slow.counts(at(1)), SlowCounts { datanodes: 0, disks: 0 });
+    }
+
+    #[test]
     fn nothing_is_reported_by_default() {
-        let slow = SlowNodes::read(&Configuration::empty()).unwrap();
+        let slow = SlowNodes::new(SlowNodeOptions::read(&Configuration::empty()).unwrap());
         slow.report(&reporter(1), vec![outlier("one")], Vec::new(), at(0));
         assert_eq!((slow.peers_json(at(0)), slow.disks_json(at(0))), (None, None));
         assert_eq!(slow.shown(10, at(0)), json!({ "datanodes": null, "disks": null }));

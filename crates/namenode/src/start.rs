@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hearth_config::{ConfigError, Configuration, HostPort, OptionalKey, keys};
+use hearth_config::{ConfigError, Configuration, HostPort, OptionalKey, Program, Reconfiguration, keys};
 use hearth_protocol::rpc::{RetryCache, RetryCacheOptions, RpcServer, RpcServerOptions, ServeError};
 use hearth_types::{BlockPoolId, Clock, PoolIdentity};
-use hearth_web::WebServer;
+use hearth_web::{Protection, Server, WebServer};
 use parking_lot::RwLock;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::audit::{AuditError, AuditLog, AuditSettings};
@@ -28,11 +29,11 @@ use crate::metrics::CallMetrics;
 use crate::namespace::{Inode, Namespace, RecordState, Slot};
 use crate::ops::synchronize_block::synchronize_block;
 use crate::proxy_users::Impersonation;
-use crate::reconfiguration::reconfiguration;
+use crate::reconfiguration;
 use crate::retries::{RETRIES_MAX, StoredRetries, retry_call};
 use crate::service::{NamenodeService, Webhdfs, to_remote};
-use crate::settings::{Settings, store_directory};
-use crate::slow_nodes::SlowNodes;
+use crate::settings::{Settings, message_bytes, store_directory};
+use crate::slow_nodes::{SlowNodeOptions, SlowNodes};
 use crate::state::{Namenode, State};
 use crate::store::{Directory, Loaded, RecoveryReport, Store, StoreError, StoreFailed, format, recover};
 use crate::top_users::TopUsers;
@@ -165,6 +166,8 @@ impl Namenode {
         let caching = Caching::restore(loaded.caching);
         let state = restore(loaded.namespace, caching, &settings, &identity, retries, loaded.storages, now)?;
         memory::release();
+        let service_address = conf.get(keys::DFS_NAMENODE_SERVICERPC_ADDRESS)?;
+        let rpc_options = rpc_options(conf, if service_address.is_some() { 2 } else { 1 })?;
         let namenode = Arc::new(Namenode {
             state: RwLock::new(state),
             store,
@@ -175,12 +178,15 @@ impl Namenode {
             impersonation,
             tokens: tokens.clone(),
             audit,
-            reconfiguration: reconfiguration(conf),
+            reconfiguration: Reconfiguration::new(Program::Namenode, conf.clone(), reconfiguration::KEYS),
             load_time,
-            images: Exports::new(BackupSettings::read(conf)?.map(|settings| settings.directory)),
+            images: Exports::default(),
+            backups: watch::Sender::new(BackupSettings::read(conf)?),
+            rpc: rpc_options.clone(),
+            protection: Protection::read(conf, Server::Namenode)?,
             metasave: MetasaveFiles::new(log_directory),
             top_users: TopUsers::new(conf.get(keys::DFS_NAMENODE_TOP_ENABLED)?),
-            slow_nodes: SlowNodes::read(conf)?,
+            slow_nodes: SlowNodes::new(SlowNodeOptions::read(conf)?),
             lost_found: LostFound::new(options.copier.clone()),
         });
         let datanodes = DatanodeService::new(
@@ -198,20 +204,6 @@ impl Namenode {
         );
         datanodes.refresh_nodes().await.map_err(StartError::Hosts)?;
         let service = Arc::new(NamenodeService::new(namenode.clone(), datanodes, retry_cache));
-        let service_address = conf.get(keys::DFS_NAMENODE_SERVICERPC_ADDRESS)?;
-        let descriptors = hearth_protocol::rpc::raise_descriptor_limit();
-        let frame_bytes_max = conf.get(keys::IPC_MAXIMUM_DATA_LENGTH)?;
-        // Both servers share this memory.
-        let message_bytes = conf.get(keys::HEARTH_RPC_MESSAGE_MEMORY)?.max(frame_bytes_max);
-        let rpc_options = RpcServerOptions {
-            frame_bytes_max: frame_bytes_max as usize,
-            connections_max: match conf.get(keys::IPC_SERVER_MAX_CONNECTIONS)? {
-                // The rest is for files and web connections.
-                0 => descriptors / 4 * 3 / if service_address.is_some() { 2 } else { 1 },
-                most => most as usize,
-            },
-            ..RpcServerOptions::with_message_bytes(message_bytes)
-        };
         let rpc = RpcServer::start(&rpc_address(&options)?, service.clone(), rpc_options.clone()).await?;
         namenode.lost_found.set_address(rpc.address());
         let service_rpc = match service_address {
@@ -231,19 +223,17 @@ impl Namenode {
         let calls = CallMetrics { ports, webhdfs: webhdfs.metrics().clone() };
         let history = web::sampler::history();
         let webhdfs = Arc::new(webhdfs);
-        let site = web::site(namenode.clone(), rpc.address(), calls.clone(), webhdfs, conf, loading, history.clone())?;
+        let site = web::site(namenode.clone(), rpc.address(), calls.clone(), webhdfs, conf, loading, history.clone());
         let web = site.serve(&http_address).await?;
         let mut tasks = vec![
             tokio::spawn(web::sampler::run(namenode.clone(), calls, history)),
             tokio::spawn(run_block_monitor(namenode.clone(), tokens)),
             tokio::spawn(monitors::run_lease_monitor(namenode.clone())),
             tokio::spawn(monitors::run_disk_monitor(namenode.clone())),
+            tokio::spawn(image::run_backups(namenode.clone())),
         ];
         if let Some(settings) = TrashSettings::read(conf)? {
             tasks.push(tokio::spawn(trash::run(namenode.clone(), settings)));
-        }
-        if let Some(settings) = BackupSettings::read(conf)? {
-            tasks.push(tokio::spawn(image::run_backups(namenode.clone(), settings)));
         }
         tracing::info!(
             rpc = %rpc.address(),
@@ -318,6 +308,20 @@ fn groups(options: &NamenodeOptions) -> Result<Groups, ConfigError> {
         conf.get(keys::HADOOP_SECURITY_GROUPS_CACHE_SECS)?,
         options.clock.clone(),
     ))
+}
+
+/// Returns the limits of the RPC ports, which share the memory for long requests. `ports`: their number.
+fn rpc_options(conf: &Configuration, ports: usize) -> Result<RpcServerOptions, ConfigError> {
+    let descriptors = hearth_protocol::rpc::raise_descriptor_limit();
+    Ok(RpcServerOptions {
+        frame_bytes_max: conf.get(keys::IPC_MAXIMUM_DATA_LENGTH)? as usize,
+        connections_max: match conf.get(keys::IPC_SERVER_MAX_CONNECTIONS)? {
+            // The rest is for files and web connections.
+            0 => descriptors / 4 * 3 / ports,
+            most => most as usize,
+        },
+        ..RpcServerOptions::with_message_bytes(message_bytes(conf)?)
+    })
 }
 
 fn directory_path(options: &NamenodeOptions) -> Result<PathBuf, ConfigError> {

@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hearth_config::Reconfiguration;
+use hearth_protocol::rpc::RpcServerOptions;
 use hearth_types::{Clock, PoolIdentity};
+use hearth_web::Protection;
 use parking_lot::{RwLock, RwLockReadGuard};
+use tokio::sync::watch;
 
 use crate::audit::AuditLog;
 use crate::block_tokens::BlockTokens;
@@ -18,7 +21,7 @@ use crate::changes::{Changes, RetryEntry, RetryKey};
 use crate::error::Error;
 use crate::fsck::LostFound;
 use crate::groups::Groups;
-use crate::image::Exports;
+use crate::image::{BackupSettings, Exports};
 use crate::leases::Leases;
 use crate::metasave::MetasaveFiles;
 use crate::namespace::{Caller, InodeId, Namespace};
@@ -58,11 +61,17 @@ pub struct Namenode {
     /// `None` if the audit log is off.
     pub audit: Option<AuditLog>,
     /// Keys that can change at run time; see [`Namenode::reconfigure`].
-    pub reconfiguration: Reconfiguration,
+    pub reconfiguration: Reconfiguration<Self>,
     /// Time that reading the namespace took at the start.
     pub load_time: Duration,
     /// Writes images of the namespace.
     pub images: Exports,
+    /// Settings of regular backups; `None`: there are none.
+    pub backups: watch::Sender<Option<BackupSettings>>,
+    /// Limits of the RPC ports, which share the memory for long requests.
+    pub rpc: RpcServerOptions,
+    /// Rules of the web port.
+    pub protection: Protection,
     /// Writes lists of pending work to files.
     pub metasave: MetasaveFiles,
     /// Counts the recent calls of each user.

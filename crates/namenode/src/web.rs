@@ -7,7 +7,7 @@ pub mod sampler;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use hearth_config::{ConfigError, Configuration, Program};
+use hearth_config::{Configuration, Program};
 use hearth_web::axum::http::HeaderMap;
 use hearth_web::log_level::INTERFACE_PATH as LOG_LEVEL;
 use hearth_web::{ConfEntry, History, Page, Protection, Query, Server, Site, configuration_findings, size};
@@ -32,9 +32,9 @@ pub fn site(
     conf: &Configuration,
     loading: Loading,
     history: Arc<History>,
-) -> Result<Site, ConfigError> {
-    let protection = Protection::read(conf, Server::Namenode)?;
-    let entries = ConfEntry::all(conf);
+) -> Site {
+    let protection = namenode.protection.clone();
+    let in_force = namenode.clone();
     let started_ms = namenode.clock.wall_ms();
     let shared = namenode.clone();
     let front = {
@@ -46,7 +46,7 @@ pub fn site(
     let site = Site::new(
         front,
         move || jmx::beans(&namenode, rpc, &calls, started_ms),
-        move || entries.clone(),
+        move || ConfEntry::all(&in_force.reconfiguration.configuration()),
         move || metrics(&counted, &counted_calls),
     )
     .page("/fsck", move |query, peer, telling| {
@@ -61,7 +61,7 @@ pub fn site(
         let findings = findings.clone();
         async move { Ok(findings) }
     });
-    Ok(with_probes(site, &shared, loading).protection(protection))
+    with_probes(site, &shared, loading).protection(protection)
 }
 
 /// Adds the user interface and its data.

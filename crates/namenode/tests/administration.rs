@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_config::to_xml;
+use hearth_namenode::Namenode;
 use hearth_protocol::rpc::{RpcError, Target, hadoop_methods};
 use hearth_types::ManualClock;
 use hearth_wire::proto::common::*;
@@ -223,6 +224,124 @@ async fn changed_keys_apply_while_the_namenode_runs() {
     let refused = refusal(call::<()>(&n, protocols::RECONFIGURATION, "startReconfiguration").await);
     assert!(refused.0 == exceptions::IO && refused.1.contains("XML"), "{refused:?}");
     assert_eq!(ask().await.changes.len(), 3);
+}
+
+/// A key that can change, a value that is not its default, where the NameNode then has it, and what is there.
+type Effect = (&'static str, &'static str, fn(&Namenode) -> String, &'static str);
+
+const EFFECTS: [Effect; 20] = [
+    ("dfs.block.invalidate.limit", "7", |n| n.read().blocks.settings().invalidate_limit.to_string(), "7"),
+    (
+        "dfs.datanode.fileio.profiling.sampling.percentage",
+        "1",
+        |n| n.slow_nodes.options().has_disks.to_string(),
+        "true",
+    ),
+    ("dfs.datanode.max.disks.to.report", "8", |n| n.slow_nodes.options().disks_reported_max.to_string(), "8"),
+    ("dfs.datanode.max.nodes.to.report", "9", |n| n.slow_nodes.options().nodes_reported_max.to_string(), "9"),
+    ("dfs.datanode.outliers.report.interval", "10s", |n| format!("{:?}", n.slow_nodes.options().validity), "30s"),
+    ("dfs.datanode.peer.stats.enabled", "true", |n| n.slow_nodes.options().has_peers.to_string(), "true"),
+    ("dfs.heartbeat.interval", "1", |n| format!("{:?}", n.read().blocks.settings().heartbeat_interval), "1s"),
+    (
+        "dfs.namenode.heartbeat.recheck-interval",
+        "11s",
+        |n| format!("{:?}", n.read().blocks.settings().heartbeat_recheck),
+        "11s",
+    ),
+    (
+        "dfs.namenode.reconstruction.pending.timeout-sec",
+        "12",
+        |n| format!("{:?}", n.read().blocks.settings().pending_timeout),
+        "12s",
+    ),
+    ("dfs.namenode.replication.max-streams", "13", |n| n.read().blocks.settings().max_streams.to_string(), "13"),
+    (
+        "dfs.namenode.replication.max-streams-hard-limit",
+        "14",
+        |n| n.read().blocks.settings().max_streams_hard.to_string(),
+        "14",
+    ),
+    ("fs.protected.directories", "/safe/,/", |n| n.read().namespace.limits.protected.join(" "), "/safe /"),
+    (
+        "hadoop.caller.context.enabled",
+        "true",
+        |n| n.audit.as_ref().is_some_and(|audit| audit.context().is_some()).to_string(),
+        "true",
+    ),
+    (
+        "hearth.namenode.advertisements.max",
+        "1m",
+        |n| n.read().blocks.settings().advertisement_bytes_max.to_string(),
+        "1048576",
+    ),
+    ("hearth.namenode.backup.dir", "/no/backups", |n| backups(n).0, "/no/backups"),
+    ("hearth.namenode.backup.interval", "15", |n| backups(n).1, "15s"),
+    ("hearth.namenode.backup.keep", "16", |n| backups(n).2, "16"),
+    ("hearth.namenode.replication.window", "2m", |n| n.read().blocks.settings().transfer_window.to_string(), "2097152"),
+    ("hearth.rpc.message.memory", "300m", |n| n.rpc.message_bytes().to_string(), "314572800"),
+    ("hearth.web.read-only", "true", |n| n.protection.is_read_only().to_string(), "true"),
+];
+
+fn backups(namenode: &Namenode) -> (String, String, String) {
+    let settings = namenode.backups.borrow().clone();
+    settings.map_or_else(Default::default, |settings| {
+        let (directory, interval) = (settings.directory.display().to_string(), format!("{:?}", settings.interval));
+        (directory, interval, settings.keep.to_string())
+    })
+}
+
+#[tokio::test]
+async fn every_key_that_can_change_takes_effect() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("hdfs-site.xml");
+    let write = |properties: &[(&str, &str)]| std::fs::write(&file, to_xml(properties.iter().copied())).unwrap();
+    write(&[]);
+    let mut conf = configuration();
+    conf.add_file(&file).unwrap();
+    conf.set("hearth.namenode.audit.log", directory.path().join("audit.log").to_str().unwrap());
+    let n = TestNamenode::start_with(conf, Arc::new(ManualClock::at(1000))).await;
+    let namenode = n.handle().namenode();
+    assert_eq!(namenode.reconfiguration.keys().collect::<Vec<_>>(), EFFECTS.map(|(key, ..)| key));
+    let shown = || EFFECTS.map(|(.., shown, _)| shown(namenode));
+    let reconfigure = || {
+        namenode.reconfigure().unwrap();
+        namenode.reconfiguration.last().unwrap().changes
+    };
+    n.mkdirs("/safe/below").await.unwrap();
+    let before = shown();
+    write(&EFFECTS.map(|(key, value, ..)| (key, value)));
+    let changes = reconfigure();
+    assert!(changes.len() == EFFECTS.len() && changes.iter().all(|change| change.error.is_none()), "{changes:?}");
+    let wanted = EFFECTS.map(|(.., wanted)| wanted.to_owned());
+    assert_eq!(shown(), wanted);
+    let refused = refusal(n.delete_as("root", "/safe", true).await);
+    assert_eq!(refused.0, exceptions::ACCESS_CONTROL);
+    // Values that cannot be used change nothing, and each has its own error.
+    let unusable = [
+        ("dfs.datanode.peer.stats.enabled", "perhaps"),
+        ("dfs.heartbeat.interval", "2d"),
+        ("hearth.namenode.backup.keep", "-1"),
+        ("hearth.rpc.message.memory", "1m"),
+        ("hearth.web.read-only", "1"),
+    ];
+    let mut mixed = EFFECTS.map(|(key, value, ..)| (key, value));
+    for (key, value) in unusable {
+        mixed.iter_mut().find(|(other, _)| *other == key).unwrap().1 = value;
+    }
+    write(&mixed);
+    let changes = reconfigure();
+    assert_eq!(changes.iter().map(|change| change.key).collect::<Vec<_>>(), unusable.map(|(key, _)| key));
+    for change in &changes {
+        let error = change.error.as_deref().unwrap_or_default();
+        assert!(error.starts_with(change.key) && error.contains("hdfs-site.xml line"), "{error}");
+    }
+    assert_eq!(shown(), wanted);
+    // Removed keys return to their defaults.
+    write(&[]);
+    let changes = reconfigure();
+    assert!(changes.len() == EFFECTS.len() && changes.iter().all(|change| change.error.is_none()), "{changes:?}");
+    assert_eq!(shown(), before);
+    assert!(n.delete_as("root", "/safe", true).await.unwrap());
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ mod support;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use hearth_config::to_xml;
 use hearth_namenode::image::{ImageSource, digest};
 use hearth_namenode::{FormatPolicy, Namenode, NamenodeOptions, import_directory};
 use hearth_testkit::{HttpAnswer, HttpBody, HttpRequest, eventually};
@@ -61,6 +62,37 @@ async fn foreign_and_malformed_requests_are_refused() {
     let identity = n.handle().identity();
     let own = format!("-67:{}:{}:{}", identity.namespace_id, identity.created_ms, identity.cluster_id);
     assert_eq!(get(&n, &format!("{LATEST}&storageInfo={own}")).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn regular_backups_begin_and_end_while_the_namenode_runs() {
+    let place = tempfile::tempdir().unwrap();
+    let (file, directory) = (place.path().join("hdfs-site.xml"), place.path().join("backups"));
+    let write = |properties: &[(&str, &str)]| std::fs::write(&file, to_xml(properties.iter().copied())).unwrap();
+    write(&[("hearth.namenode.backup.interval", "2h")]);
+    let mut conf = configuration();
+    conf.add_file(&file).unwrap();
+    let n = TestNamenode::start_with(conf, Arc::new(SystemClock::new())).await;
+    let reconfigure = async || {
+        let namenode = n.handle().namenode().clone();
+        tokio::task::spawn_blocking(move || namenode.reconfigure()).await.unwrap().unwrap();
+    };
+    let own = ("hearth.namenode.backup.dir", directory.to_str().unwrap());
+    // The first backup would be due in two hours.
+    write(&[own, ("hearth.namenode.backup.interval", "2h")]);
+    reconfigure().await;
+    write(&[own, ("hearth.namenode.backup.interval", "1"), ("hearth.namenode.backup.keep", "1")]);
+    reconfigure().await;
+    let finished = |path: &PathBuf| path.extension().is_none_or(|extension| extension != "part");
+    let backup = || {
+        let entries = std::fs::read_dir(&directory).into_iter().flatten();
+        entries.filter_map(|entry| Some(entry.ok()?.path())).find(finished)
+    };
+    let first = eventually("a backup", async || backup()).await;
+    eventually("the next backup", async || (!first.exists()).then_some(())).await;
+    write(&[]);
+    reconfigure().await;
+    assert!(n.handle().namenode().backups.borrow().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,6 +11,9 @@
 
 mod user_agents;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;
@@ -48,14 +51,14 @@ pub enum Server {
     Datanode,
 }
 
-/// Rules for requests, and headers for answers. Read once at start.
+/// Rules for requests, and headers for answers. Read at start; clones share what can change later.
 #[derive(Clone, Debug)]
 pub struct Protection {
     server: Server,
     frame_options: Option<HeaderValue>,
     content_security: HeaderValue,
     csrf: Option<RequiredHeader>,
-    read_only: bool,
+    read_only: Arc<AtomicBool>,
 }
 
 /// `dfs.webhdfs.rest-csrf.*`.
@@ -86,13 +89,18 @@ impl Protection {
             frame_options: sends_frame_options.then(|| HeaderValue::from_static(name)),
             content_security: HeaderValue::from_str(&content_security).expect("the parts are ASCII"),
             csrf,
-            read_only: conf.get(keys::HEARTH_WEB_READ_ONLY)?,
+            read_only: Arc::new(AtomicBool::new(conf.get(keys::HEARTH_WEB_READ_ONLY)?)),
         })
     }
 
     /// Returns true if changes are refused (`hearth.web.read-only`).
     pub fn is_read_only(&self) -> bool {
-        self.read_only
+        self.read_only.load(Ordering::Relaxed)
+    }
+
+    /// Refuses changes from now on, or allows them.
+    pub fn set_read_only(&self, is_read_only: bool) {
+        self.read_only.store(is_read_only, Ordering::Relaxed);
     }
 
     /// Returns the name of the header that browsers must send for changes, if one is required.
@@ -133,7 +141,7 @@ impl Protection {
             return Err(Exception::illegal_argument(HEADER_MISSING));
         }
         let Some(change) = Change::of(request) else { return Ok(()) };
-        if self.read_only && change != Change::Download {
+        if self.is_read_only() && change != Change::Download {
             let message = "this port takes no changes because hearth.web.read-only is true; change files over hdfs://";
             return Err(Exception::new(ACCESS_CONTROL, message));
         }
@@ -382,6 +390,8 @@ mod tests {
             assert_eq!(checked("GET", "/logLevel?log=a&level="), None);
             assert_eq!(checked("GET", "/ui/log-level"), None);
             assert_eq!(checked("GET", "/imagetransfer?getimage=1"), None);
+            protection.clone().set_read_only(false);
+            assert_eq!(checked("PUT", "/webhdfs/v1/a?op=CREATE"), None);
         }
     }
 

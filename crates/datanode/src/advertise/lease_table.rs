@@ -42,10 +42,10 @@ pub struct Bounds {
 /// Times are in ms of one monotonic clock.
 pub struct LeaseTable<K, S> {
     state: Mutex<LeaseTableState<K, S>>,
-    bounds: Bounds,
 }
 
 struct LeaseTableState<K, S> {
+    bounds: Bounds,
     entries: HashMap<K, LeaseEntry<S>>,
     /// Withdrawn replicas, each with the end of its last lease.
     leaving: Vec<(u64, S)>,
@@ -107,8 +107,18 @@ pub struct AdvertisedMetrics {
 
 impl<K: Clone + Eq + Hash, S: AdvertisedMemory> LeaseTable<K, S> {
     pub fn new(bounds: Bounds) -> Self {
-        let state = LeaseTableState { entries: HashMap::new(), leaving: Vec::new(), tickets: 0, bytes: 0, replicas: 0 };
-        Self { state: Mutex::new(state), bounds }
+        let state =
+            LeaseTableState { bounds, entries: HashMap::new(), leaving: Vec::new(), tickets: 0, bytes: 0, replicas: 0 };
+        Self { state: Mutex::new(state) }
+    }
+
+    pub fn bounds(&self) -> Bounds {
+        self.state.lock().bounds
+    }
+
+    /// Changes the limit of registered bytes. What is shown beyond a lower one makes room as others are to be shown.
+    pub fn set_bytes_max(&self, bytes: u64) {
+        self.state.lock().bounds.bytes = bytes;
     }
 
     /// Claims a place before the replica is opened.
@@ -130,10 +140,11 @@ impl<K: Clone + Eq + Hash, S: AdvertisedMemory> LeaseTable<K, S> {
     /// False: there is no room.
     pub fn reserve(&self, claim: &Claim<K>, bytes: u64, evict: Option<u64>, gone: &mut Vec<S>) -> bool {
         let mut state = self.state.lock();
-        if bytes > self.bounds.bytes || self.bounds.replicas == 0 {
+        let bounds = state.bounds;
+        if bytes > bounds.bytes || bounds.replicas == 0 {
             return false;
         }
-        while state.bytes + bytes > self.bounds.bytes || state.replicas >= self.bounds.replicas {
+        while state.bytes + bytes > bounds.bytes || state.replicas >= bounds.replicas {
             let Some(now) = evict else { return false };
             let ended = state.entries.iter().filter_map(|(key, entry)| match entry {
                 LeaseEntry::Advertised { lease_end, .. } if *lease_end <= now => Some((*lease_end, key)),

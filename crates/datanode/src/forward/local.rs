@@ -71,7 +71,7 @@ enum LocalConnectError {
 impl LocalForwarding {
     /// Returns true if `next` may be reachable on this path, i.e. is on this machine.
     pub fn can_reach(&self, replicas: &ReplicaService, next: &DatanodeId) -> bool {
-        replicas.options.transfer.forward_local && self.here.contains(&next.ip)
+        replicas.options.current().forward_local && self.here.contains(&next.ip)
     }
 
     /// Requests a write from `next`. `None`: there is no such path to it.

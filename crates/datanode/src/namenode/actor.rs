@@ -18,6 +18,7 @@ use super::work_poll::WorkPoll;
 use super::{commands, heartbeat, lifeline};
 use crate::block_pool_service::BlockPoolService;
 use crate::datanode::Datanode;
+use crate::options::AnnouncementOptions;
 use crate::pool::{NamenodeIndex, Pool};
 
 /// Maximum number of command lists that wait to be executed. A NameNode sends few with each heartbeat, and no heartbeat
@@ -71,7 +72,7 @@ pub async fn run(datanode: Arc<Datanode>, service: Arc<BlockPoolService>, index:
                 }
                 // Two DataNodes with the same UUID make each other register again: this limits the pace.
                 tokio::select! {
-                    () = tokio::time::sleep_until(since + datanode.options.timing.heartbeat) => {}
+                    () = tokio::time::sleep_until(since + datanode.options.current().timing.heartbeat) => {}
                     () = datanode.lifecycle.stopping() => return,
                 }
             }
@@ -89,18 +90,24 @@ pub async fn run(datanode: Arc<Datanode>, service: Arc<BlockPoolService>, index:
     }
 }
 
-/// `None`: there is no memory that can be read one-sidedly.
-fn new_announcer(datanode: &Datanode) -> Option<Announcer> {
+/// Returns the options for announcing memory to one NameNode: each nameservice gets an equal share. `None`: there is no
+/// memory that can be read one-sidedly.
+fn announcement_options(datanode: &Datanode) -> Option<AnnouncementOptions> {
     let one_sided = datanode.one_sided.as_ref()?;
-    let options = &datanode.options.one_sided;
-    let bytes_max = match options.announced_bytes_max {
-        0 => options.registered_bytes_max.min(datanode.replicas.store.metrics().memory_limit) / 4,
+    let AnnouncementOptions { lease, bytes_max } = datanode.options.current().announcements;
+    let bytes_max = match bytes_max {
+        0 => one_sided.advertiser.registered_bytes_max().min(datanode.replicas.store.memory_limit()) / 4,
         bytes => bytes,
     };
-    // Each nameservice gets an equal share.
     let services = datanode.services.all().len().max(1) as u64;
-    let metrics = one_sided.advertiser.announcement_metrics().clone();
-    Some(Announcer::new(options.announce_lease, bytes_max / services, metrics))
+    Some(AnnouncementOptions { lease, bytes_max: bytes_max / services })
+}
+
+/// `None`: there is no memory that can be read one-sidedly.
+fn new_announcer(datanode: &Datanode) -> Option<Announcer> {
+    let options = announcement_options(datanode)?;
+    let metrics = datanode.one_sided.as_ref()?.advertiser.announcement_metrics().clone();
+    Some(Announcer::new(options, metrics))
 }
 
 struct NamenodeSession<'a> {
@@ -129,7 +136,7 @@ impl<'a> NamenodeSession<'a> {
         let pool = registered.pool.clone();
         let (commands, queue) = mpsc::channel(COMMANDS_QUEUED_MAX);
         tokio::spawn(commands::execute_all(datanode.clone(), pool.clone(), index, proxy.clone(), queue));
-        let full_reports = FullReports::new(&datanode.options.timing);
+        let full_reports = FullReports::new(&datanode.options.current().timing);
         let announcer = new_announcer(datanode);
         let work_poll = WorkPoll::new(proxy.clone(), registered.registration.clone());
         let next_outliers = Instant::now();
@@ -149,7 +156,6 @@ impl<'a> NamenodeSession<'a> {
     }
 
     async fn run(mut self) -> SessionEnd {
-        let timing = &self.datanode.options.timing;
         let reports = self.pool.reports(self.index).clone();
         let report_trigger = &self.service.namenodes[self.index.0].report_trigger;
         let mut next_heartbeat = Instant::now();
@@ -159,6 +165,10 @@ impl<'a> NamenodeSession<'a> {
             if self.datanode.lifecycle.is_stopping() {
                 return SessionEnd::Stopping;
             }
+            let timing = self.datanode.options.current().timing;
+            self.full_reports.set_interval(timing.block_report);
+            // The interval may have become shorter.
+            next_cache = next_cache.min(Instant::now() + timing.cache_report);
             if Instant::now() >= next_heartbeat {
                 next_heartbeat = Instant::now() + timing.heartbeat;
                 match self.heartbeat().await {
@@ -242,6 +252,9 @@ impl<'a> NamenodeSession<'a> {
         let wants_lease = self.full_reports.wants_lease();
         let mut request = heartbeat::request(self.datanode, &self.pool, &self.registered.registration, wants_lease);
         request.hearth_announcement = self.announcement().map(|announcement| announcement.encode());
+        let outliers_interval = self.datanode.options.current().outliers.interval;
+        // The interval may have become shorter.
+        self.next_outliers = self.next_outliers.min(Instant::now() + outliers_interval);
         let reports_outliers = Instant::now() >= self.next_outliers;
         if reports_outliers {
             request.slow_peers = self.datanode.slow_peers().iter().map(Into::into).collect();
@@ -262,7 +275,7 @@ impl<'a> NamenodeSession<'a> {
             }
         };
         if reports_outliers {
-            self.next_outliers = Instant::now() + self.datanode.options.outliers.interval;
+            self.next_outliers = Instant::now() + outliers_interval;
         }
         let last_contact = &self.service.namenodes[self.index.0].last_contact;
         last_contact.heartbeat_answered();
@@ -288,8 +301,10 @@ impl<'a> NamenodeSession<'a> {
     fn announcement(&mut self) -> Option<Announcement> {
         let advertiser = &self.datanode.one_sided.as_ref()?.advertiser;
         let memory = PoolMemory { advertiser, pool: self.pool.id() };
+        let announcer = self.announcer.as_mut()?;
+        announcer.set_options(announcement_options(self.datanode)?);
         // A key opens more than one block.
-        self.announcer.as_mut()?.next_announcement(&memory, !self.pool.tokens.is_enabled())
+        announcer.next_announcement(&memory, !self.pool.tokens.is_enabled())
     }
 
     fn on_word(&mut self, word: Option<AnnouncementAck>) {

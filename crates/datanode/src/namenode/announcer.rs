@@ -17,6 +17,7 @@ use hearth_types::{BlockId, BlockPoolId, GenerationStamp};
 use hearth_wire::announcement::{AnnouncedReplica, Announcement, AnnouncementAck};
 
 use crate::advertise::{Advertiser, AnnouncementMetrics};
+use crate::options::AnnouncementOptions;
 
 /// Maximum bytes of advertisements in one heartbeat, about 400 of them; the rest is sent with the next heartbeats.
 const ADDED_BYTES_MAX: usize = 64 << 10;
@@ -59,9 +60,7 @@ impl Announceable for PoolMemory<'_> {
 
 /// State of the announcements to one NameNode.
 pub struct Announcer {
-    lease: Duration,
-    /// Maximum bytes of the announced replicas in total.
-    bytes_max: u64,
+    options: AnnouncementOptions,
     /// The last word from the NameNode, and the time of its receipt.
     last_word: Option<(u64, u64)>,
     /// Advertisements as sent to the NameNode.
@@ -74,29 +73,30 @@ pub struct Announcer {
 }
 
 impl Announcer {
-    /// `lease`: zero for a DataNode that announces nothing.
-    pub fn new(lease: Duration, bytes_max: u64, metrics: Arc<AnnouncementMetrics>) -> Self {
-        Self {
-            lease,
-            bytes_max,
-            last_word: None,
-            announced: HashMap::new(),
-            announce_all: true,
-            in_flight: false,
-            metrics,
+    pub fn new(options: AnnouncementOptions, metrics: Arc<AnnouncementMetrics>) -> Self {
+        Self { options, last_word: None, announced: HashMap::new(), announce_all: true, in_flight: false, metrics }
+    }
+
+    /// Changes the options for the next announcements. The leases of earlier ones stay as they are. If nothing is to be
+    /// announced any more, they expire, so everything is announced again afterwards.
+    pub fn set_options(&mut self, options: AnnouncementOptions) {
+        if options.lease.is_zero() && !self.options.lease.is_zero() {
+            self.reset();
         }
+        self.options = options;
     }
 
     /// Returns the announcement for the next heartbeat. `allowed`: false when keys must not be passed on.
     pub fn next_announcement(&mut self, memory: &impl Announceable, allowed: bool) -> Option<Announcement> {
         self.in_flight = false;
-        if self.lease.is_zero() {
+        let AnnouncementOptions { lease, bytes_max } = self.options;
+        if lease.is_zero() {
             return None;
         }
         let (word, heard_ms) = self.last_word?;
-        let until_ms = heard_ms + self.lease.as_millis() as u64;
+        let until_ms = heard_ms + lease.as_millis() as u64;
         let since_ms = memory.now_ms().saturating_sub(RECENT_USE.as_millis() as u64);
-        let wanted = if allowed { memory.recent(since_ms, self.bytes_max) } else { Vec::new() };
+        let wanted = if allowed { memory.recent(since_ms, bytes_max) } else { Vec::new() };
         let (mut told, mut added, mut added_bytes) = (HashMap::with_capacity(wanted.len()), Vec::new(), 0);
         for block in wanted {
             let before = self.announced.get(&block);
@@ -119,7 +119,7 @@ impl Announcer {
         self.metrics.record(added.len(), told.len(), self.announced.len());
         self.announced = told;
         self.in_flight = true;
-        Some(Announcement { word, lease: self.lease, anew: self.announce_all, added, withdrawn })
+        Some(Announcement { word, lease, anew: self.announce_all, added, withdrawn })
     }
 
     /// Handles the answer to the heartbeat, which was received at `heard_ms` at the latest.
@@ -205,7 +205,7 @@ mod tests {
     }
 
     fn announcing() -> Announcer {
-        Announcer::new(LEASE, u64::MAX, Arc::default())
+        Announcer::new(AnnouncementOptions { lease: LEASE, bytes_max: u64::MAX }, Arc::default())
     }
 
     fn word(word: u64) -> Option<AnnouncementAck> {
@@ -310,7 +310,8 @@ mod tests {
     fn zero_lease_announces_nothing() {
         let memory = Memory::default();
         memory.show(1, "a");
-        let mut announcing = Announcer::new(Duration::ZERO, u64::MAX, Arc::default());
+        let options = AnnouncementOptions { lease: Duration::ZERO, bytes_max: u64::MAX };
+        let mut announcing = Announcer::new(options, Arc::default());
         announcing.on_answer(word(1), 0);
         assert_eq!(announcing.next_announcement(&memory, true), None);
     }

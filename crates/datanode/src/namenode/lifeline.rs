@@ -22,7 +22,7 @@ pub async fn run(
     registration: &DatanodeRegistrationProto,
 ) {
     let Some(address) = &namenode.lifeline else { return std::future::pending().await };
-    let interval = datanode.options.timing.lifeline;
+    let interval = datanode.options.current().timing.lifeline;
     let proxy = Proxy::for_protocol(
         datanode.rpc.clone(),
         address.clone(),

@@ -30,7 +30,6 @@ const FATAL_DISK_ERROR: u32 = 3;
 /// Schedule of the full reports, and the lease for sending one.
 pub struct FullReports {
     interval: Duration,
-    split_threshold: u64,
     due: Instant,
     sent_before: bool,
     /// 0: no lease.
@@ -43,11 +42,18 @@ impl FullReports {
     pub fn new(timing: &TimingOptions) -> Self {
         Self {
             interval: timing.block_report,
-            split_threshold: timing.block_report_split,
             due: Instant::now() + random_part(timing.block_report_initial_delay),
             sent_before: false,
             lease: 0,
             id: (random() >> 2) as i64 | 1,
+        }
+    }
+
+    /// Changes the interval. A report that is due later than after a new interval is due then.
+    pub fn set_interval(&mut self, interval: Duration) {
+        if interval != self.interval {
+            self.interval = interval;
+            self.due = self.due.min(Instant::now() + interval);
         }
     }
 
@@ -96,7 +102,8 @@ impl FullReports {
             Err(_) => return Ok(None),
         };
         let total: u64 = storages.iter().map(|storage| storage.replicas.len() as u64).sum();
-        let calls: Vec<Vec<StorageReplicas>> = if total < self.split_threshold || storages.len() < 2 {
+        let split = datanode.options.current().timing.block_report_split;
+        let calls: Vec<Vec<StorageReplicas>> = if total < split || storages.len() < 2 {
             vec![storages]
         } else {
             storages.into_iter().map(|storage| vec![storage]).collect()

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use hearth_protocol::block_token::AccessMode;
 use hearth_types::{ByteRange, ExtendedBlock};
 use hearth_wire::data_transfer::{BlockOpResponse, CopyBlock};
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::datanode::Datanode;
 use crate::metrics::ReadPath;
+use crate::move_permits::MovePermit;
 use crate::ops::{Continuation, OpError, answer_error};
 use crate::sender::PacketSender;
 use crate::session::Session;
@@ -23,9 +23,8 @@ pub fn acquire_move_permit(
     datanode: &Datanode,
     block: &ExtendedBlock,
     action: &'static str,
-) -> Result<OwnedSemaphorePermit, OpError> {
-    let permit = datanode.move_permits.clone().try_acquire_owned();
-    permit.map_err(|_| OpError::TooManyMoves { action, block: block.id() })
+) -> Result<MovePermit, OpError> {
+    datanode.move_permits.try_acquire().ok_or(OpError::TooManyMoves { action, block: block.id() })
 }
 
 pub async fn serve(

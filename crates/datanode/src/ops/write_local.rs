@@ -53,10 +53,13 @@ pub async fn lend(
     request: &WriteBlock,
 ) -> Result<Grants, OpError> {
     if !is_own_user(session) {
-        return lend_nothing(session, Grants::new(datanode.options.transfer.write_slice_bytes, request.block.length()))
-            .await;
+        return lend_nothing(
+            session,
+            Grants::new(datanode.options.current().write_slice_bytes, request.block.length()),
+        )
+        .await;
     }
-    lend_to(datanode, session, writer, request, datanode.options.transfer.local_write_trusted).await
+    lend_to(datanode, session, writer, request, datanode.options.current().local_write_trusted).await
 }
 
 /// Like `lend`, for a peer that is already known to be `trusted` or not.
@@ -67,7 +70,7 @@ pub async fn lend_to(
     request: &WriteBlock,
     trusted: bool,
 ) -> Result<Grants, OpError> {
-    let mut grants = Grants::new(datanode.options.transfer.write_slice_bytes, request.block.length());
+    let mut grants = Grants::new(datanode.options.current().write_slice_bytes, request.block.length());
     // CRCs of another type are computed from the data, which therefore has to arrive in packets.
     let usable = writer.checksum() == request.checksum;
     let lent = if usable { take(&mut grants, writer, trusted)? } else { None };

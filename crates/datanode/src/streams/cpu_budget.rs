@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hearth_blockstore::thread_cpu_time;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::time::{Instant, Sleep};
 
 use crate::metrics::Metrics;
@@ -42,7 +42,7 @@ thread_local! {
 pub struct CpuBudget {
     metrics: Arc<Metrics>,
     /// Number of cores that copies may keep busy.
-    cores: f64,
+    cores: RwLock<f64>,
     /// Time at which the CPU time used so far is paid off.
     paid_until: Mutex<Instant>,
 }
@@ -59,14 +59,17 @@ enum Admission {
 impl CpuBudget {
     /// `share`: share of this machine's cores, greater than 0. No limit from 1 on.
     pub fn new(metrics: Arc<Metrics>, share: f64) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-        let cores = if share < 1.0 { cores * share } else { f64::INFINITY };
-        Self { metrics, cores, paid_until: Mutex::new(Instant::now()) }
+        Self { metrics, cores: RwLock::new(cores_of(share)), paid_until: Mutex::new(Instant::now()) }
+    }
+
+    /// Changes the share for the next polls.
+    pub fn set_share(&self, share: f64) {
+        *self.cores.write() = cores_of(share);
     }
 
     /// `served`: time since a client was last active.
     fn admit(&self, now: Instant, served: Duration) -> Admission {
-        if self.cores.is_infinite() || served > CLIENT_ACTIVE_WINDOW {
+        if self.cores.read().is_infinite() || served > CLIENT_ACTIVE_WINDOW {
             return Admission::Unlimited;
         }
         let mut paid_until = self.paid_until.lock();
@@ -87,8 +90,15 @@ impl CpuBudget {
 
     /// Returns how long it takes to pay off `time`.
     fn cost(&self, time: Duration) -> Duration {
-        Duration::try_from_secs_f64(time.as_secs_f64() / self.cores).map_or(PAUSE_MAX, |cost| cost.min(PAUSE_MAX))
+        Duration::try_from_secs_f64(time.as_secs_f64() / *self.cores.read())
+            .map_or(PAUSE_MAX, |cost| cost.min(PAUSE_MAX))
     }
+}
+
+/// Returns the number of cores that is a share of this machine's; infinite from 1 on.
+fn cores_of(share: f64) -> f64 {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    if share < 1.0 { cores * share } else { f64::INFINITY }
 }
 
 /// A future of a copy, or of a connection of copies, limited to the budget. It pauses between polls.
@@ -147,7 +157,7 @@ mod tests {
 
     fn budget(cores: f64) -> (CpuBudget, Arc<Metrics>) {
         let metrics = Arc::new(Metrics::new(Arc::new(SystemClock::new())));
-        (CpuBudget { cores, ..CpuBudget::new(metrics.clone(), 0.1) }, metrics)
+        (CpuBudget { cores: RwLock::new(cores), ..CpuBudget::new(metrics.clone(), 0.1) }, metrics)
     }
 
     #[test]
@@ -161,6 +171,10 @@ mod tests {
         budget.record_used(1000 * MS, now);
         assert_eq!(budget.admit(now, CLIENT_ACTIVE_WINDOW + MS), Admission::Unlimited);
         assert_ne!(budget.admit(now, CLIENT_ACTIVE_WINDOW), Admission::Unlimited);
+        budget.set_share(1.0);
+        assert_eq!(budget.admit(now, Duration::ZERO), Admission::Unlimited);
+        budget.set_share(0.01);
+        assert_ne!(budget.admit(now, Duration::ZERO), Admission::Unlimited);
         assert_eq!(CpuBudget::new(metrics, 1.0).admit(now, Duration::ZERO), Admission::Unlimited);
     }
 

@@ -44,7 +44,7 @@ const JOBS_QUEUED_MAX: usize = 64;
 
 pub struct Peers {
     /// Maximum number of connections to each; 0: streams are disabled.
-    connections: usize,
+    connections: AtomicUsize,
     threads: Arc<CopyThreads>,
     /// Knows what other DataNodes offer.
     forwarding: Arc<Forwarding>,
@@ -154,7 +154,12 @@ impl PeerState {
 
 impl Peers {
     pub fn new(connections: usize, threads: Arc<CopyThreads>, forwarding: Arc<Forwarding>) -> Self {
-        Self { connections, threads, forwarding, peers: Mutex::default() }
+        Self { connections: AtomicUsize::new(connections), threads, forwarding, peers: Mutex::default() }
+    }
+
+    /// Changes the maximum number of connections to each DataNode. Open ones stay until they end.
+    pub fn set_connections(&self, connections: usize) {
+        self.connections.store(connections, Ordering::Relaxed);
     }
 
     /// Returns a connection to `target`, opened now if necessary. Callers do not wait for an additional connection that
@@ -167,7 +172,7 @@ impl Peers {
         target: &DatanodeId,
         requested_by: RequestedBy,
     ) -> Result<StreamRoute, CopyError> {
-        let connections = self.connections;
+        let connections = self.connections.load(Ordering::Relaxed);
         if connections == 0 {
             return Ok(StreamRoute::None);
         }

@@ -20,8 +20,8 @@ pub struct ResumeKey {
 }
 
 /// The replicas still count as TEMPORARY, with a writer: they are neither read nor reported.
+#[derive(Default)]
 pub struct ResumableReplicas {
-    timeout: Duration,
     replicas: Mutex<HashMap<(BlockPoolId, BlockId), ResumableEntry>>,
 }
 
@@ -32,16 +32,13 @@ struct ResumableEntry {
 }
 
 impl ResumableReplicas {
-    pub fn new(timeout: Duration) -> Self {
-        Self { timeout, replicas: Mutex::default() }
-    }
-
-    pub fn put(&self, resume_key: ResumeKey, writer: ReplicaWriter, now: Instant) {
-        if self.timeout.is_zero() || writer.received() == 0 {
+    /// `timeout`: time for which it is kept.
+    pub fn put(&self, resume_key: ResumeKey, writer: ReplicaWriter, now: Instant, timeout: Duration) {
+        if timeout.is_zero() || writer.received() == 0 {
             return;
         }
         let key = (resume_key.block.pool.clone(), resume_key.block.id());
-        let entry = ResumableEntry { resume_key, writer, until: now + self.timeout };
+        let entry = ResumableEntry { resume_key, writer, until: now + timeout };
         let mut replicas = self.replicas.lock();
         let gone = if replicas.len() >= RESUMABLE_MAX && !replicas.contains_key(&key) {
             let oldest = replicas.iter().min_by_key(|(_, entry)| entry.until).map(|(key, _)| key.clone());

@@ -60,6 +60,11 @@ impl CopyThreads {
         Ok(runtime.insert(started.map_err(CopyError::Threads)?).handle().clone())
     }
 
+    /// Changes the share of the cores that copies take while clients are served.
+    pub fn set_cores_share(&self, share: f64) {
+        self.budget.set_share(share);
+    }
+
     /// Limits `copy` to the CPU budget of copies.
     pub fn cpu_limited<F>(&self, copy: F) -> CpuLimited<F> {
         CpuLimited::new(&self.budget, copy)

@@ -120,7 +120,7 @@ fn peer_latencies(datanode: &Datanode) -> Value {
 
 /// Returns the slow disks with their mean latencies in milliseconds, as JSON in a text; null if they are not measured.
 fn slow_disks(datanode: &Datanode) -> Value {
-    if !datanode.options.outliers.measures_disks {
+    if !datanode.options.current().outliers.measures_disks {
         return Value::Null;
     }
     let slow = datanode.slow_disks().into_iter().map(|disk| {

@@ -100,6 +100,17 @@ impl BlockMap {
         self.settings.advertisement_bytes_max > 0 && !self.settings.block_tokens
     }
 
+    /// Changes the limit of the kept announcements. If they take more, all are forgotten, and the datanodes announce
+    /// again what fits.
+    pub fn set_advertisement_bytes_max(&mut self, bytes: usize) {
+        self.settings.advertisement_bytes_max = bytes;
+        if self.advertisements.bytes > bytes {
+            for index in self.nodes.indices() {
+                self.forget_advertisements(index);
+            }
+        }
+    }
+
     /// Takes in the announcement of a heartbeat and returns the word for the next one. `None`: the datanode shall
     /// announce nothing.
     pub fn receive_announcement(

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,10 +17,9 @@ use crate::state::Namenode;
 use crate::store::ViewSource;
 
 /// Lets one image be written at a time, because each takes memory and disk bandwidth.
+#[derive(Default)]
 pub struct Exports {
     one: Arc<Mutex<()>>,
-    /// Directory for unnamed files, if it is not that of the namespace.
-    temporary: Option<PathBuf>,
 }
 
 /// A finished image without a name: the disk space is free again when it is dropped.
@@ -30,17 +29,12 @@ pub struct ImageFile {
 }
 
 impl Exports {
-    /// `temporary`: directory for images that are sent to clients. `None`: that of the namespace.
-    pub fn new(temporary: Option<PathBuf>) -> Self {
-        Self { one: Arc::default(), temporary }
-    }
-
-    /// Writes an image into an unnamed file. It has all changes that were acknowledged before the call, and perhaps
+    /// Writes an image into an unnamed file in the directory of the backups, or else of the namespace. It has all changes that were acknowledged before the call, and perhaps
     /// later ones. Operations of the NameNode do not wait.
     pub async fn unnamed(&self, namenode: &Namenode) -> Result<ImageFile, ImageError> {
-        let own = namenode.store.directory().path().to_owned();
         let reserved = namenode.settings.disk_reserved;
-        let directory = self.temporary.clone().unwrap_or(own);
+        let of_backups = namenode.backups.borrow().as_ref().map(|backups| backups.directory.clone());
+        let directory = of_backups.unwrap_or_else(|| namenode.store.directory().path().to_owned());
         self.run(namenode, move |views, identity| {
             std::fs::create_dir_all(&directory).map_err(io("creating", &directory))?;
             check_space(&directory, reserved, &views)?;

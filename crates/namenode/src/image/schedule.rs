@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use hearth_config::{ConfigError, Configuration, keys};
 use hearth_types::Calendar;
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio::time::{Instant, sleep_until};
 
 use super::{ImageError, io};
 use crate::state::Namenode;
 
 /// Shortest interval between backups.
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
+/// Longest one: 100 years. A point in time cannot be any distance away.
+const INTERVAL_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// First characters of the names of backups.
 const PREFIX: &str = "backup-";
@@ -38,21 +40,36 @@ impl BackupSettings {
     /// Errors give key, value and file.
     pub fn read(conf: &Configuration) -> Result<Option<Self>, ConfigError> {
         let Some(directory) = conf.get(keys::HEARTH_NAMENODE_BACKUP_DIR)? else { return Ok(None) };
-        let interval = conf.get(keys::HEARTH_NAMENODE_BACKUP_INTERVAL)?.max(INTERVAL_MIN);
+        let interval = conf.get(keys::HEARTH_NAMENODE_BACKUP_INTERVAL)?.clamp(INTERVAL_MIN, INTERVAL_MAX);
         let keep = conf.get(keys::HEARTH_NAMENODE_BACKUP_KEEP)?.max(1) as usize;
         Ok(Some(Self { directory, interval, keep }))
     }
 }
 
 /// Writes a backup at each interval, for as long as the NameNode runs. A failure is logged, and the next interval tries
-/// again.
-pub async fn run(namenode: Arc<Namenode>, settings: BackupSettings) {
-    let mut ticks = interval_at(Instant::now() + settings.interval, settings.interval);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+/// again. Changed settings apply at once: the next backup is due one new interval after the last one.
+pub async fn run(namenode: Arc<Namenode>) {
+    let mut settings = namenode.backups.subscribe();
+    let mut last = Instant::now();
     loop {
-        ticks.tick().await;
+        let current = settings.borrow_and_update().clone();
+        let Some(current) = current else {
+            if settings.changed().await.is_err() {
+                return;
+            }
+            last = Instant::now();
+            continue;
+        };
+        tokio::select! {
+            () = sleep_until(last + current.interval) => {}
+            changed = settings.changed() => match changed {
+                Ok(()) => continue,
+                Err(_) => return,
+            }
+        }
         let began = Instant::now();
-        match back_up(&namenode, &settings).await {
+        last = began;
+        match back_up(&namenode, &current).await {
             Ok(path) => tracing::info!(path = %path.display(), took = ?began.elapsed(), "namespace backed up"),
             Err(error) => tracing::error!(%error, "cannot back up the namespace"),
         }

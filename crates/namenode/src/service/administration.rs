@@ -138,8 +138,8 @@ async fn reconfiguration(service: &NamenodeService, caller: &Caller, call: &Call
     let answer = match call.method.as_str() {
         "getReconfigurationStatus" => encode(&status(service.namenode.reconfiguration.last())),
         "listReconfigurableProperties" => {
-            let keys = service.namenode.reconfiguration.keys().iter();
-            encode(&ListReconfigurablePropertiesResponseProto { name: keys.map(|key| (*key).to_owned()).collect() })
+            let name = service.namenode.reconfiguration.keys().map(str::to_owned).collect();
+            encode(&ListReconfigurablePropertiesResponseProto { name })
         }
         _ => {
             let namenode = service.namenode.clone();

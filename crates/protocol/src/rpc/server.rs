@@ -67,6 +67,16 @@ impl RpcServerOptions {
             idle_timeout: Duration::from_secs(600),
         }
     }
+
+    /// Returns the memory for long requests in bytes.
+    pub fn message_bytes(&self) -> u64 {
+        self.message_memory.limit()
+    }
+
+    /// Changes the memory for long requests, also for servers that were started with these options.
+    pub fn set_message_bytes(&self, bytes: u64) {
+        self.message_memory.set_limit(bytes);
+    }
 }
 
 /// Error of opening a server's port.

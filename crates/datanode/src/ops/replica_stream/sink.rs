@@ -243,13 +243,13 @@ impl ReplicaSink for StreamSink {
     fn keep(mut self) {
         if self.disk_write.is_none() {
             let Self { datanode, resume_key, writer, .. } = self;
-            datanode.streams.resumable.put(resume_key, writer, Instant::now());
+            datanode.streams.put_resumable(resume_key, writer);
             return;
         }
         tokio::spawn(async move {
             if self.wait_for_disk_write().await.is_ok() {
                 let Self { datanode, resume_key, writer, .. } = self;
-                datanode.streams.resumable.put(resume_key, writer, Instant::now());
+                datanode.streams.put_resumable(resume_key, writer);
             }
         });
     }

@@ -213,6 +213,21 @@ fn advertisements_are_bounded_per_node_and_total() {
 }
 
 #[test]
+fn lowered_limit_forgets_announcements_until_they_are_repeated() {
+    let mut cluster = Cluster::new(&["/a"]);
+    let (block, _) = cluster.write(1, 100);
+    let word = cluster.show(0, block);
+    assert_eq!(cluster.handed_on(block).len(), 1);
+    cluster.map.set_advertisement_bytes_max(1);
+    assert_eq!(cluster.map.advertisement_statistics().bytes, 0);
+    assert_eq!(cluster.handed_on(block), []);
+    assert!(!cluster.announce(0, word, adding(Vec::new())).taken, "the datanode must announce everything again");
+    cluster.map.set_advertisement_bytes_max(1 << 20);
+    cluster.show(0, block);
+    assert_eq!(cluster.handed_on(block).len(), 1);
+}
+
+#[test]
 fn tokens_or_zero_room_disable_announcements() {
     for settings in [
         BlockSettings { block_tokens: true, ..BlockSettings::default() },
