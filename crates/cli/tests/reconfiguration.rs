@@ -6,12 +6,16 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use hearth_config::to_xml;
-use hearth_testkit::free_port;
+use hearth_config::{Program, keys, to_xml};
+use hearth_testkit::{free_port, reconfigurable_rows, wait_until};
 use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_hearth");
+
+/// Longest wait for a server.
+const WAIT: Duration = Duration::from_secs(60);
 
 /// A server. Dropping it kills it.
 struct Server {
@@ -75,7 +79,8 @@ fn fetch(address: &str, path: &str) -> String {
 
 fn request(address: &str, method: &str, path: &str) -> String {
     let mut socket = TcpStream::connect(address).unwrap();
-    write!(socket, "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    write!(socket, "{method} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        .unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();
     answer
@@ -162,6 +167,21 @@ fn servers_change_keys_while_they_run() {
         let status = hearth(&format!("{server} status"));
         assert!(status.ends_with("no task was found.\n"), "{status}");
     }
+    // Each server lists the keys that the documentation names, and the documentation has all keys.
+    for (server, name, program) in
+        [(&at_namenode, "NameNode", Program::Namenode), (&at_datanode, "DataNode", Program::Datanode)]
+    {
+        let rows = reconfigurable_rows(name).unwrap();
+        let read = keys::ALL.iter().filter(|key| key.programs().contains(&program)).map(|key| key.name);
+        let mut read: Vec<&str> = read.collect();
+        read.sort_unstable();
+        assert_eq!(rows.iter().map(|row| row.key.as_str()).collect::<Vec<_>>(), read, "keys of the {name}");
+        let changeable: Vec<&str> = rows.iter().filter(|row| row.hearth).map(|row| row.key.as_str()).collect();
+        let listed = hearth(&format!("{server} properties"));
+        assert_eq!(listed.lines().skip(1).collect::<Vec<_>>(), changeable, "{name}");
+        let wrong: Vec<_> = rows.iter().filter(|row| row.hearth != row.why_not.is_empty()).collect();
+        assert!(wrong.is_empty(), "a reason for each key that cannot change, and for no other: {wrong:?}");
+    }
     let changed = [
         ("dfs.heartbeat.interval", "2"),
         ("dfs.datanode.balance.bandwidthPerSec", "7m"),
@@ -189,4 +209,47 @@ fn servers_change_keys_while_they_run() {
         "{status}"
     );
     assert!(status.contains("wanted 1ms to 1d"), "{status}");
+}
+
+#[test]
+fn changed_keys_change_what_servers_do() {
+    let root = tempfile::Builder::new().prefix("hearth-re-").tempdir_in("/dev/shm").unwrap();
+    let (root, namenode_port) = (root.path(), free_port());
+    let usual = [("dfs.heartbeat.interval", "1"), ("dfs.blockreport.intervalMsec", "6h")];
+    write(root, namenode_port, &usual);
+    let namenode = Server::start(&["namenode", "-format-if-empty"], root);
+    let datanode = Server::start(&["datanode"], root);
+    let reconfigure = |changed: &[(&str, &str)]| {
+        write(root, namenode_port, changed);
+        for words in [["namenode", namenode.address("rpc")], ["datanode", datanode.address("ipc")]] {
+            let mut command = Command::new(PROGRAM);
+            command.args(["dfsadmin", "-reconfig"]).args(words).arg("start");
+            let output = command.env("HADOOP_CONF_DIR", root).env("HADOOP_USER_NAME", "root").output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+        }
+    };
+    let make = |name: &str| {
+        let path = format!("/webhdfs/v1/{name}?op=MKDIRS&user.name=root");
+        request(namenode.address("http"), "PUT", &path)
+    };
+    let made = make("before");
+    assert!(made.starts_with("HTTP/1.1 200"), "{made}");
+    let reports = || {
+        let log = std::fs::read_to_string(root.join("datanode.log")).unwrap();
+        log.matches("full block report sent").count()
+    };
+    wait_until("the first report", WAIT, || Ok((reports() > 0).then_some(()))).unwrap();
+    // The next reports would be sent hours later.
+    let shown = |web: &str, key: &str| fetch(web, &format!("/conf?format=json&name={key}"));
+    reconfigure(&[usual[0], ("dfs.blockreport.intervalMsec", "200"), ("hearth.web.read-only", "true")]);
+    let sent = reports();
+    wait_until("three more reports", WAIT, || Ok((reports() >= sent + 3).then_some(()))).unwrap();
+    let refused = make("during");
+    assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("hearth.web.read-only"), "{refused}");
+    for server in [&namenode, &datanode] {
+        let text = shown(server.address("http"), "hearth.web.read-only");
+        assert!(text.contains("\"value\":\"true\""), "{text}");
+    }
+    reconfigure(&usual);
+    assert!(make("after").starts_with("HTTP/1.1 200"));
 }

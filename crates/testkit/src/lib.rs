@@ -28,6 +28,7 @@ mod prerequisites;
 mod process;
 mod proxy;
 mod read_only;
+mod reconfigurable;
 mod scratch;
 mod settings;
 #[cfg(feature = "stopped-clock")]
@@ -55,6 +56,7 @@ pub use prerequisites::{
 pub use process::{Process, wait_until};
 pub use proxy::{Direction, Recorded, RecordingProxy};
 pub use read_only::ReadOnly;
+pub use reconfigurable::{KeyRow, reconfigurable_rows, unread_reconfigurable_keys};
 pub use scratch::Scratch;
 pub use settings::Settings;
 #[cfg(feature = "stopped-clock")]

@@ -6,13 +6,16 @@ mod lines;
 #[path = "administration/table.rs"]
 mod table;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, ExitCode, Output};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use hearth_interop::{Check, Session, Suite, program_said, run, tool_said};
-use hearth_testkit::{ClusterSpec, Implementation, hearth_program, wait_until};
+use hearth_testkit::{
+    ClusterSpec, Implementation, hearth_program, reconfigurable_rows, unread_reconfigurable_keys, wait_until,
+};
 use serde_json::{Value, json};
 
 use lines::{DAY, LAST, Line, OWN_WORDS};
@@ -21,6 +24,7 @@ const CHECKS: &[Check] = &[
     ("day_of_an_administrator_matches_apaches", day),
     ("generic_options_work_everywhere", generic_options),
     ("unreachable_servers_are_named", unreachable),
+    ("keys_that_change_are_documented", keys_that_change),
     ("metasave_files_match_apaches", metasave),
     ("datanodes_are_shut_down_as_by_apaches", shut_down),
     ("table_names_every_line", table::names_every_line),
@@ -281,6 +285,33 @@ fn unreachable(session: &mut Session) -> Result<()> {
         let output = hearth(&conf, &words.split(' ').map(str::to_owned).collect::<Vec<_>>())?;
         let err = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.code() == Some(code) && err.contains("127.0.0.1:1"), "{words}: {output:?}");
+    }
+    Ok(())
+}
+
+/// Each server changes the keys of its column in the documentation.
+fn keys_that_change(session: &mut Session) -> Result<()> {
+    let conf = session.cluster.conf().to_owned();
+    let places = Places::of(session, 0)?;
+    for (server, line) in [
+        ("NameNode", "dfsadmin -reconfig namenode NN:PORT properties"),
+        ("DataNode", "dfsadmin -reconfig datanode DN:PORT properties"),
+    ] {
+        let output = hearth(&conf, &places.words(line, Tool::Hearth))?;
+        ensure!(output.status.success(), "{line}: {output:?}");
+        let text = String::from_utf8(output.stdout)?;
+        // A key of Apache's has the port in it.
+        let port = format!(".{}.", session.cluster.namenode_rpc_port());
+        let listed: BTreeSet<String> = text.lines().skip(1).map(|key| key.replace(&port, ".PORT.")).collect();
+        let rows = reconfigurable_rows(server)?.into_iter();
+        let documented: BTreeSet<String> = if session.is_oracle() {
+            let read = rows.filter(|row| row.apache).map(|row| row.key);
+            read.chain(unread_reconfigurable_keys(server)?).collect()
+        } else {
+            rows.filter(|row| row.hearth).map(|row| row.key).collect()
+        };
+        let different: Vec<&String> = listed.symmetric_difference(&documented).collect();
+        ensure!(different.is_empty(), "{server}: listed by either the server or the documentation: {different:?}");
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ struct Meant {
 const NO_ERASURE_CODING: &str = "erasure coding is not supported";
 const NO_EDIT_LOG: &str = "there is no edit log, and nothing to make a checkpoint of";
 const NO_HIGH_AVAILABILITY: &str = "a single NameNode is active; Apache's refuses without high availability";
-const FEWER_KEYS: &str = "fewer keys can be changed while a server runs";
+const OTHER_KEYS: &str = "Hearth's servers change keys of their own, and not all of Apache's";
 const BETTER_SAID: &str = "Apache's DataNode closes the connection without a word";
 
 const fn meant(call: &'static str, field: &'static str, why: &'static str) -> Meant {
@@ -52,7 +52,7 @@ const MEANT: &[Meant] = &[
     meant("registerSubordinateNamenode", "*", NO_EDIT_LOG),
     meant("startCheckpoint", "*", NO_EDIT_LOG),
     meant("endCheckpoint", "*", NO_EDIT_LOG),
-    meant("listReconfigurableProperties*", "name", FEWER_KEYS),
+    meant("listReconfigurableProperties*", "name", OTHER_KEYS),
     meant("refreshNamenodes", "*", "the NameNodes are read at start"),
     meant("refresh", "*", "Apache's ends with a NullPointerException instead of its own words"),
     meant("getProtocolVersions", "*", "Apache's server fails on the kinds of RPC that it lacks"),
