@@ -452,6 +452,10 @@ public final class Driver {
                         (java.security.PrivilegedExceptionAction<FileSystem>) () -> FileSystem.newInstance(uri, conf));
                 return null;
             }
+            // looks at the methods of the classes of Hearth's file system, as frameworks do; answers the number of
+            // classes, and those that name a missing class
+            case "methods":
+                return methods();
             // answers the version of Hadoop's jars
             case "hadoopVersion":
                 return org.apache.hadoop.util.VersionInfo.getVersion();
@@ -1097,6 +1101,39 @@ public final class Driver {
 
     private static long shortCircuitBytes(FSDataInputStream in) {
         return ((HdfsDataInputStream) in).getReadStatistics().getTotalShortCircuitBytesRead();
+    }
+
+    private static Object methods() throws Exception {
+        Class<?> ours = Class.forName("io.hearth.hdfs.HearthBulk");
+        java.net.URL place = ours.getProtectionDomain().getCodeSource().getLocation();
+        List<String> failures = new ArrayList<>();
+        int classes = 0;
+        try (java.util.jar.JarFile jar = new java.util.jar.JarFile(new java.io.File(place.toURI()))) {
+            for (java.util.jar.JarEntry entry : java.util.Collections.list(jar.entries())) {
+                String name = entry.getName();
+                // Those of MapReduce need jars that this program lacks.
+                if (name.startsWith("io/hearth/hdfs/") && name.endsWith(".class")) {
+                    classes++;
+                    try {
+                        lookAt(Class.forName(name.substring(0, name.length() - ".class".length()).replace('/', '.'), false,
+                                ours.getClassLoader()));
+                    } catch (LinkageError | TypeNotPresentException e) {
+                        failures.add(name + ": " + e);
+                    }
+                }
+            }
+        }
+        return object("classes", classes, "failures", failures);
+    }
+
+    private static void lookAt(Class<?> type) {
+        type.getMethods();
+        type.getDeclaredConstructors();
+        type.getDeclaredFields();
+        for (java.lang.reflect.Method method : type.getDeclaredMethods()) {
+            // Names the parameters of types, too.
+            method.toGenericString();
+        }
     }
 
     private static Object cat(FSDataInputStream in, int pieceLength) throws IOException {

@@ -804,7 +804,7 @@ fn required(session: &mut Session) -> Result<()> {
 }
 
 /// Class of streams that Hearth's client reads, and of Hadoop's own.
-const BY_HEARTH: &str = "HearthInputStream";
+const BY_HEARTH: &str = "VectoredInputStream";
 const BY_HADOOP: &str = "DFSInputStream";
 
 /// Returns the class that reads the bytes of a file.
@@ -1122,6 +1122,9 @@ fn older_hadoop(session: &mut Session) -> Result<()> {
             java.call("extend", json!({"path": path, "seed": seed + 100, "length": 1000}))?;
             reads(&mut java, &path, &[(seed, length), (seed + 100, 1000)])?;
         }
+        let looked = java.call("methods", json!({}))?;
+        let is_whole = looked["classes"].as_u64().is_some_and(|classes| classes > 20);
+        ensure!(is_whole && looked["failures"] == json!([]), "{looked}");
         let reports = reports(&log)?;
         ensure!(!reports.is_empty(), "the log does not say that the jar is used");
         ensure!(!reports.iter().any(|line| line.contains("not used")), "{reports:?}");

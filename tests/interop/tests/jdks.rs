@@ -93,7 +93,7 @@ fn read_write(session: &Session, apache: &Apache, jdk: &str, path: JavaPath) -> 
     let (by, memory) = match path {
         JavaPath::Stock => ("DFSInputStream", "0 bytes"),
         JavaPath::Blocks => ("DFSInputStream", "all"),
-        JavaPath::Files => ("HearthInputStream", "all"),
+        JavaPath::Files => ("VectoredInputStream", "all"),
     };
     for line in [format!("= by: {by}"), format!("= from memory: {memory}"), format!("= done: {LENGTH}")] {
         ensure!(said.lines().any(|found| found == line), "no line {line:?} in {said}");

@@ -58,6 +58,25 @@ fn parquet(session: &mut Session) -> Result<()> {
         let (name, value) = answer["= ".len()..].split_once(": ").context("expected a line of name and value")?;
         session.same_as_oracle(name, value.into())?;
     }
+    if path == JavaPath::Files && session.cluster.all_datanodes_are_hearth() { methods(session) } else { Ok(()) }
+}
+
+/// Spark's Hadoop lacks types that newer versions have. No class of the jar's file system may name one.
+fn methods(session: &Session) -> Result<()> {
+    let mut command = Engine::spark()?.with_hearth_jar()?.our_java(session.cluster.conf(), 512, "Methods")?;
+    let output = command.arg(format!("{}/methods", session.cluster.uri())).output().context("cannot start java")?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "it ended with {}\n{said}\n{errors}", output.status);
+    for line in [
+        "= hadoop: 3.3.4",
+        "= written by: HearthOutputStream",
+        "= read by: HearthInputStream",
+        "= classes: all",
+        "= failures: []",
+    ] {
+        ensure!(said.lines().any(|found| found == line), "no line {line:?} in {said}");
+    }
     Ok(())
 }
 

@@ -111,7 +111,8 @@ final class HearthClient {
         this.statistics = statistics;
         this.required = conf.getBoolean(LocalDataNodes.REQUIRED_KEY, false);
         this.showsMemory = conf.getBoolean("dfs.client.mmap.enabled", true);
-        this.recoversLeases = conf.getBoolean("dfs.client.write.recover.lease.on.close.exception", false);
+        this.recoversLeases = conf.getBoolean("dfs.client.write.recover.lease.on.close.exception", false)
+                && WrittenFile.recoversLeases();
         this.checksumType = conf.getTrimmed("dfs.checksum.type", "CRC32C");
         this.bytesPerChecksum = conf.getInt("dfs.bytes-per-checksum", 512);
         UserGroupInformation user = UserGroupInformation.getCurrentUser();
@@ -152,8 +153,9 @@ final class HearthClient {
         if (conf.getInt("dfs.client.hedged.read.threadpool.size", 0) > 0) {
             return "hedged reads are on (dfs.client.hedged.read.threadpool.size), which it does not support";
         }
-        if (!LocatedFile.isPossible()) {
-            return "this version of Hadoop does not tell the blocks of an open file";
+        String tooOld = HadoopVersion.reasonAgainst();
+        if (tooOld != null) {
+            return tooOld;
         }
         String directory = System.getProperty(NativeLibrary.DIRECTORY_KEY);
         return NativeLibrary.load(directory == null ? conf.getTrimmed(NativeLibrary.DIRECTORY_KEY) : directory);
@@ -270,8 +272,8 @@ final class HearthClient {
             if (file == null || file.length == 0) {
                 return stream;
             }
-            return new HearthDataInputStream(stock, new HearthInputStream(this, stock, file));
-        } catch (IOException | RuntimeException e) {
+            return new HearthDataInputStream(stock, HearthInputStream.of(this, stock, file));
+        } catch (IOException | RuntimeException | LinkageError e) {
             LOG.debug("Hearth's client does not read {}", stream, e);
             return stream;
         }

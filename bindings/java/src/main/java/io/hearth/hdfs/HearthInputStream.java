@@ -4,16 +4,9 @@ import java.io.EOFException;
 import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.nio.ByteBuffer;
-import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.EnumSet;
 import java.util.IdentityHashMap;
-import java.util.List;
 import java.util.Map;
-import java.util.Objects;
-import java.util.concurrent.CompletableFuture;
-import java.util.function.Consumer;
-import java.util.function.IntFunction;
 import org.apache.hadoop.fs.ByteBufferPositionedReadable;
 import org.apache.hadoop.fs.ByteBufferReadable;
 import org.apache.hadoop.fs.ByteBufferUtil;
@@ -22,7 +15,6 @@ import org.apache.hadoop.fs.CanSetReadahead;
 import org.apache.hadoop.fs.CanUnbuffer;
 import org.apache.hadoop.fs.FSExceptionMessages;
 import org.apache.hadoop.fs.FSInputStream;
-import org.apache.hadoop.fs.FileRange;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.HasEnhancedByteBufferAccess;
 import org.apache.hadoop.fs.ReadOption;
@@ -33,15 +25,17 @@ import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
 import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
 import org.apache.hadoop.hdfs.protocol.LocatedBlock;
 import org.apache.hadoop.io.ByteBufferPool;
-import org.apache.hadoop.util.StringUtils;
 
 /**
  * Stream of a file, whose bytes the native client reads. It behaves like the stream of Hadoop's client that opened the
  * file. That one reads what the native client cannot read, and reports all failures: a failed read is tried there again.
  *
  * <p>Positioned reads may run at the same time as all other calls.
+ *
+ * <p>This class names no type that Hadoop 3.3.0 lacks: frameworks look at all methods of a stream by reflection.
+ * {@link VectoredInputStream} is the one for Hadoop 3.3.5 and later.
  */
-final class HearthInputStream extends FSInputStream implements ByteBufferReadable, ByteBufferPositionedReadable,
+class HearthInputStream extends FSInputStream implements ByteBufferReadable, ByteBufferPositionedReadable,
         CanSetDropBehind, CanSetReadahead, CanUnbuffer, HasEnhancedByteBufferAccess, StreamCapabilities {
     /** Time after a failure in which Hadoop's client reads. */
     private static final long PAUSE_NANOS = 60_000_000_000L;
@@ -79,6 +73,12 @@ final class HearthInputStream extends FSInputStream implements ByteBufferReadabl
     /** Buffers that were handed out, and where they go back to: a pool, or a view of a DataNode's memory. */
     private Map<ByteBuffer, Object> lent;
 
+    /** Returns a stream with all that this version of Hadoop asks streams for. */
+    static HearthInputStream of(HearthClient client, DFSInputStream stock, LocatedFile located) {
+        return HadoopVersion.READS_RANGES ? new VectoredInputStream(client, stock, located)
+                : new HearthInputStream(client, stock, located);
+    }
+
     HearthInputStream(HearthClient client, DFSInputStream stock, LocatedFile located) {
         this.client = client;
         this.stock = stock;
@@ -88,8 +88,13 @@ final class HearthInputStream extends FSInputStream implements ByteBufferReadabl
         this.isHere = located.isHere();
     }
 
+    /** Returns the number of bytes that can be read. */
+    final long length() {
+        return located.length;
+    }
+
     /** Returns the open file if it has the byte at {@code at}; null if Hadoop's client is to read that. */
-    private NativeReference fileAt(long at) throws IOException {
+    final NativeReference fileAt(long at) throws IOException {
         if (closed || refused || at < 0 || at >= located.length || !client.isOpen()) {
             return null;
         }
@@ -132,7 +137,7 @@ final class HearthInputStream extends FSInputStream implements ByteBufferReadabl
     }
 
     /** Lets Hadoop's client read for a while. */
-    private void failed(NativeReference failing, IOException reason) throws InterruptedIOException {
+    final void failed(NativeReference failing, IOException reason) throws InterruptedIOException {
         if (reason instanceof InterruptedIOException) {
             throw (InterruptedIOException) reason;
         }
@@ -155,7 +160,8 @@ final class HearthInputStream extends FSInputStream implements ByteBufferReadabl
         return count;
     }
 
-    private void count(int count, int elsewhere) {
+    /** Counts bytes that were read, {@code elsewhere} of them elsewhere than in this machine's memory. */
+    final void count(int count, int elsewhere) {
         if (count != elsewhere) {
             read.addShortCircuitBytes(count - elsewhere);
         }
@@ -236,7 +242,7 @@ final class HearthInputStream extends FSInputStream implements ByteBufferReadabl
     }
 
     /** Returns whether bytes can be put into the buffer. */
-    private static boolean isFillable(ByteBuffer buffer) {
+    static boolean isFillable(ByteBuffer buffer) {
         return buffer.hasRemaining() && !buffer.isReadOnly() && (buffer.isDirect() || buffer.hasArray());
     }
 
@@ -385,119 +391,6 @@ final class HearthInputStream extends FSInputStream implements ByteBufferReadabl
         }
     }
 
-    // Vectored reads.
-
-    @Override
-    public void readVectored(List<? extends FileRange> ranges, IntFunction<ByteBuffer> allocate) throws IOException {
-        readVectored(ranges, allocate, buffer -> { });
-    }
-
-    @Override
-    public void readVectored(List<? extends FileRange> ranges, IntFunction<ByteBuffer> allocate,
-            Consumer<ByteBuffer> release) throws IOException {
-        Objects.requireNonNull(release);
-        List<FileRange> sorted = sorted(ranges);
-        ByteBuffer[] buffers = new ByteBuffer[sorted.size()];
-        List<Integer> together = new ArrayList<>(buffers.length);
-        for (int i = 0; i < buffers.length; i++) {
-            FileRange range = sorted.get(i);
-            buffers[i] = allocate.apply(range.getLength());
-            boolean fits = buffers[i].remaining() == range.getLength()
-                    && range.getOffset() + range.getLength() <= located.length;
-            if (fits && isFillable(buffers[i])) {
-                together.add(i);
-            }
-        }
-        boolean[] done = new boolean[buffers.length];
-        InterruptedIOException interrupted = null;
-        if (!together.isEmpty()) {
-            try {
-                readTogether(sorted, buffers, together, done);
-            } catch (InterruptedIOException e) {
-                interrupted = e;
-            }
-        }
-        for (int i = 0; i < buffers.length; i++) {
-            CompletableFuture<ByteBuffer> result = new CompletableFuture<>();
-            try {
-                if (!done[i]) {
-                    if (interrupted != null) {
-                        throw interrupted;
-                    }
-                    readFully(sorted.get(i).getOffset(), buffers[i]);
-                }
-                buffers[i].flip();
-                result.complete(buffers[i]);
-            } catch (IOException e) {
-                release.accept(buffers[i]);
-                result.completeExceptionally(e);
-            }
-            sorted.get(i).setData(result);
-        }
-    }
-
-    /** Checks the ranges as Hadoop does, and returns them in the order of their offsets. */
-    private static List<FileRange> sorted(List<? extends FileRange> ranges) throws EOFException {
-        List<FileRange> sorted = new ArrayList<>(Objects.requireNonNull(ranges, "Null input list"));
-        for (FileRange range : sorted) {
-            Objects.requireNonNull(range, "range is null");
-        }
-        sorted.sort(Comparator.comparingLong(FileRange::getOffset));
-        FileRange before = null;
-        for (FileRange range : sorted) {
-            if (range.getLength() < 0) {
-                throw new IllegalArgumentException("length is negative in " + range);
-            }
-            if (range.getOffset() < 0) {
-                throw new EOFException("position is negative in range " + range);
-            }
-            if (before != null && range.getOffset() < before.getOffset() + before.getLength()) {
-                throw new IllegalArgumentException("Overlapping ranges " + before + " and " + range);
-            }
-            before = range;
-        }
-        return sorted;
-    }
-
-    /** Fills the buffers with these indexes by one call, and marks those that it has filled. */
-    private void readTogether(List<FileRange> ranges, ByteBuffer[] buffers, List<Integer> together, boolean[] done)
-            throws IOException {
-        NativeReference open = fileAt(0);
-        if (open == null) {
-            return;
-        }
-        int size = together.size();
-        long[] positions = new long[size];
-        int[] lengths = new int[size];
-        Object[] targets = new Object[size];
-        int[] offsets = new int[size];
-        for (int i = 0; i < size; i++) {
-            int index = together.get(i);
-            ByteBuffer buffer = buffers[index];
-            positions[i] = ranges.get(index).getOffset();
-            lengths[i] = ranges.get(index).getLength();
-            targets[i] = buffer.isDirect() ? buffer : buffer.array();
-            offsets[i] = buffer.isDirect() ? -1 - buffer.position() : buffer.arrayOffset() + buffer.position();
-        }
-        try {
-            open.run(address -> {
-                byte[] filled = NativeFiles.readRanges(address, positions, lengths, targets, offsets);
-                int count = 0;
-                for (int i = 0; i < size; i++) {
-                    if (filled[i] != 0) {
-                        int index = together.get(i);
-                        buffers[index].position(buffers[index].position() + lengths[i]);
-                        done[index] = true;
-                        count += lengths[i];
-                    }
-                }
-                count(count, NativeFiles.elsewhere(address));
-            });
-        } catch (IOException e) {
-            failed(open, e);
-        }
-    }
-
     // Reads without a copy.
 
     @Override
@@ -603,7 +496,7 @@ final class HearthInputStream extends FSInputStream implements ByteBufferReadabl
 
     @Override
     public boolean hasCapability(String capability) {
-        return StringUtils.toLowerCase(capability).equals(StreamCapabilities.VECTOREDIO) || stock.hasCapability(capability);
+        return stock.hasCapability(capability);
     }
 
     /** Returns the block that the last read in order began in; null before the first. */
@@ -616,7 +509,11 @@ final class HearthInputStream extends FSInputStream implements ByteBufferReadabl
     synchronized DatanodeInfo currentDatanode() {
         DatanodeInfo known = stock.getCurrentDatanode();
         LocatedBlock block = lastPosition < 0 ? null : located.at(lastPosition);
-        return known != null || block == null || block.getLocations().length == 0 ? known : block.getLocations()[0];
+        if (known != null || block == null) {
+            return known;
+        }
+        DatanodeInfo[] locations = LocatedFile.locations(block);
+        return locations.length == 0 ? null : locations[0];
     }
 
     @Override

@@ -20,6 +20,8 @@ import org.apache.hadoop.security.token.Token;
 final class LocatedFile {
     private static final Property PATH = Property.of("getSrc", "src");
     private static final Property BLOCKS = Property.of("getLocatedBlocks", "locatedBlocks");
+    /** A compiled call would fail with Hadoop 3.3.0, where the method has another type of result. */
+    private static final Method LOCATIONS = locationsMethod();
 
     /** Absolute path as the NameNode knows it. */
     final String path;
@@ -60,9 +62,26 @@ final class LocatedFile {
         }
     }
 
+    private static Method locationsMethod() {
+        try {
+            return LocatedBlock.class.getMethod("getLocations");
+        } catch (ReflectiveOperationException e) {
+            return null;
+        }
+    }
+
     /** Returns whether streams of this version of Hadoop tell what is needed. */
     static boolean isPossible() {
-        return PATH != null && BLOCKS != null;
+        return PATH != null && BLOCKS != null && LOCATIONS != null;
+    }
+
+    /** Returns the DataNodes with a replica of the block, the nearest one first. */
+    static DatanodeInfo[] locations(LocatedBlock block) {
+        try {
+            return (DatanodeInfo[]) LOCATIONS.invoke(block);
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException("cannot get the DataNodes of " + block, e);
+        }
     }
 
     /** Returns the file of a stream; null if its bytes need decoding that the native client cannot do. */
@@ -93,7 +112,7 @@ final class LocatedFile {
     boolean isHere() {
         try {
             for (LocatedBlock block : located) {
-                for (DatanodeInfo datanode : block.getLocations()) {
+                for (DatanodeInfo datanode : locations(block)) {
                     InetSocketAddress address = new InetSocketAddress(datanode.getIpAddr(), datanode.getXferPort());
                     if (!DFSUtilClient.isLocalAddress(address)) {
                         return false;
@@ -141,7 +160,7 @@ final class LocatedFile {
         write(out, token.getPassword());
         write(out, token.getKind().toString());
         write(out, token.getService().toString());
-        DatanodeInfo[] locations = located.getLocations();
+        DatanodeInfo[] locations = locations(located);
         out.writeInt(locations.length);
         for (DatanodeInfo datanode : locations) {
             write(out, datanode.getIpAddr());

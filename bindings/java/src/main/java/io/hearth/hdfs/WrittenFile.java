@@ -24,6 +24,7 @@ final class WrittenFile {
     private static final Method CHECKSUM = method(FSOutputSummer.class, "getDataChecksum");
     private static final Method BLOCK = method(DFSOutputStream.class, "getBlock");
     private static final Method ABORT = method(DFSOutputStream.class, "abort");
+    private static final Method RECOVER_LEASE = method(DFSOutputStream.class, "recoverLease", boolean.class);
 
     final DFSClient client;
     /** Absolute path as the NameNode knows it. */
@@ -56,9 +57,9 @@ final class WrittenFile {
         }
     }
 
-    private static Method method(Class<?> of, String name) {
+    private static Method method(Class<?> of, String name, Class<?>... parameters) {
         try {
-            return accessible(of.getDeclaredMethod(name));
+            return accessible(of.getDeclaredMethod(name, parameters));
         } catch (ReflectiveOperationException | RuntimeException e) {
             return null;
         }
@@ -73,6 +74,11 @@ final class WrittenFile {
     static boolean isPossible() {
         return CLIENT != null && PATH != null && INODE != null && BLOCK_SIZE != null && REPLICATION != null
                 && CLOSED != null && CHECKSUM != null && BLOCK != null && ABORT != null;
+    }
+
+    /** Returns whether streams of this version of Hadoop can recover their lease: since 3.4.0. */
+    static boolean recoversLeases() {
+        return RECOVER_LEASE != null;
     }
 
     /** Returns the file of a stream that nothing has been written to. */
