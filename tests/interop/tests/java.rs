@@ -65,6 +65,7 @@ const APACHE_CHECKS: &[Check] = &[
     ("required_path_fails_with_the_reason", required),
     ("files_on_apaches_datanodes_are_read_as_without_the_jar", files_as_without),
     ("files_on_apaches_datanodes_are_written_as_without_the_jar", files_written_as_without),
+    ("many_files_on_apaches_datanodes_are_read_one_by_one", bulk_as_without),
     ("required_client_fails_with_the_reason", required_client),
 ];
 
@@ -1247,6 +1248,31 @@ fn files_as_without(session: &mut Session) -> Result<()> {
     let reports = reports(&log)?;
     ensure!(reports.len() == 1 && reports[0].contains("no DataNode with the first block"), "{reports:?}");
     Ok(())
+}
+
+/// The log says so once. If Hearth's client is required, each file has the reason.
+fn bulk_as_without(session: &mut Session) -> Result<()> {
+    let apache = session.cluster.apache()?.clone();
+    let files = json!({"dir": "/files-stock-many", "count": 20, "threads": 2, "seed": 3000, "length": 3001});
+    let mut changes = ClusterSpec::HEARTH_FILE_SYSTEM.to_vec();
+    // So that the call reads none of them, and is not tried again for long.
+    changes.extend([("hearth.client.paths", "local"), ("dfs.client.retry.window.base", "10")]);
+    let (mut java, log) = logged(session, &apache, "files-stock-bulk", &changes)?;
+    java.call("storeMany", files.clone())?;
+    for _ in 0..2 {
+        java.call("bulk", files.clone())?;
+        java.call("reopen", json!({}))?;
+    }
+    let reports = reports(&log)?;
+    let told: Vec<&String> = reports.iter().filter(|line| line.contains("by one call")).collect();
+    let is_told = |line: &String| line.contains("INFO") && line.contains("they are read one by one: ");
+    ensure!(told.len() == 1 && is_told(told[0]), "{reports:?}");
+    changes.push(("hearth.java.required", "true"));
+    let (mut java, _) = logged(session, &apache, "files-required-bulk", &changes)?;
+    match java.call("bulk", files) {
+        Err(DriverError::Thrown { message, .. }) if message.contains("hearth.java.required") => Ok(()),
+        other => anyhow::bail!("a required read of many files: {other:?}"),
+    }
 }
 
 fn required_client(session: &mut Session) -> Result<()> {

@@ -11,7 +11,7 @@ mod writer;
 use std::borrow::Cow;
 use std::time::Duration;
 
-use hearth_client::{ByteRange, DataPath, Error, FileSystem, PositionedReader, Reader, View, process};
+use hearth_client::{ByteRange, DataPath, Error, ErrorKind, FileSystem, PositionedReader, Reader, View, process};
 use jni_sys::{JNIEnv, jboolean, jbyteArray, jclass, jint, jintArray, jlong, jlongArray, jobject, jobjectArray};
 use parking_lot::Mutex;
 
@@ -418,14 +418,24 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_readStarts(
         let wanted: Vec<_> = paths.split_terminator('\0').map(|path| (path, start)).collect();
         // SAFETY: `wait` polls the future that holds it on this thread only, and drops it before this method returns.
         let mut arrays = unsafe { jvm.new_arrays(wanted.len())? };
-        // The caller opens the others one by one, and finds the errors.
-        let put = |index, bytes: Result<Cow<'_, [u8]>, Error>| {
-            if let Ok(bytes) = bytes {
+        // The caller opens the others one by one, and finds the errors. If all that have bytes fail, it says why.
+        let (mut any, mut reason) = (false, None);
+        let put = |index, bytes: Result<Cow<'_, [u8]>, Error>| match bytes {
+            Ok(bytes) => {
+                any |= !bytes.is_empty();
                 arrays.put(index, &bytes);
             }
+            // Other errors, such as that of a missing file, say nothing about the other files.
+            Err(error) if matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::DataUnavailable) => {
+                reason.get_or_insert(error);
+            }
+            Err(_) => {}
         };
         wait(jvm, client.visit_many(&wanted, put))?;
-        arrays.finish()
+        match reason {
+            Some(error) if !any => Err(error.into()),
+            _ => arrays.finish(),
+        }
     })
 }
 

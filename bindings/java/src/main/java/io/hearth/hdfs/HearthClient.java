@@ -238,7 +238,12 @@ final class HearthClient {
     }
 
     private static void reportOnce(String message) {
-        if (REPORTED.size() < REPORTED_MAX && REPORTED.add(message)) {
+        reportOnce(message, message);
+    }
+
+    /** Logs a message, unless one with the same key was logged. */
+    private static void reportOnce(String key, String message) {
+        if (REPORTED.size() < REPORTED_MAX && REPORTED.add(key)) {
             LOG.info(message);
         }
     }
@@ -417,7 +422,7 @@ final class HearthClient {
      * Reads the first bytes of files.
      *
      * @param paths absolute paths, each followed by NUL
-     * @return for each its bytes, or null if Hadoop's client is to read it; null if that is to read all
+     * @return for each its bytes, or null if it is to be opened and read alone; null if that is true of all
      */
     byte[][] readStarts(String paths, int length) throws IOException {
         if (unusable != null || closed || paths.isEmpty()) {
@@ -433,6 +438,9 @@ final class HearthClient {
             throw e;
         } catch (IOException e) {
             LOG.debug("Hearth's client cannot read the starts of files", e);
+            // The reason may name a block. The next call would have another one.
+            reportOnce("readStarts " + uri, "Hearth's client is not used for " + uri
+                    + " to read many files by one call, and they are read one by one: " + e.getMessage());
             return null;
         }
     }

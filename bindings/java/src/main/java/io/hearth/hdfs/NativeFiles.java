@@ -43,6 +43,7 @@ final class NativeFiles {
      * @param paths absolute paths in UTF-8, each followed by NUL
      * @param length largest number of bytes of each
      * @return the bytes of each file in this order; null for a file that cannot be read
+     * @throws IOException if no file can be read, because servers cannot be reached or replicas cannot be read
      */
     static native byte[][] readStarts(long client, byte[] paths, int length) throws IOException;
 
