@@ -195,6 +195,15 @@ public final class Driver {
                 }
                 return object("fails", fails, "interrupted", Thread.interrupted());
             }
+            // handle, does (write, hflush or close): a thread makes the call, or writes until a write hangs, and is
+            // interrupted then; answers whether the call hangs, the exception, the milliseconds from the interrupt to it,
+            // and whether the thread is interrupted after it
+            case "interruptHanging":
+                return interruptHanging(writer(r), text(r, "does"));
+            // ends the JVM as programs do, with Hadoop's shutdown hooks
+            case "exit":
+                System.exit(0);
+                return null;
             // handle; updateLength
             case "hsync":
                 if (r.path("updateLength").asBoolean()) {
@@ -1134,6 +1143,54 @@ public final class Driver {
             // Names the parameters of types, too.
             method.toGenericString();
         }
+    }
+
+    private static Object interruptHanging(FSDataOutputStream out, String does) throws Exception {
+        java.util.concurrent.atomic.AtomicLong written = new java.util.concurrent.atomic.AtomicLong();
+        java.util.concurrent.atomic.AtomicReference<Throwable> thrown =
+                new java.util.concurrent.atomic.AtomicReference<>();
+        java.util.concurrent.atomic.AtomicBoolean interrupted = new java.util.concurrent.atomic.AtomicBoolean();
+        Thread caller = new Thread(() -> {
+            try {
+                switch (does) {
+                    case "write":
+                        byte[] piece = new byte[PIECE];
+                        // 256 MiB, more than a pipeline takes without answers.
+                        for (int i = 0; i < 4096; i++) {
+                            out.write(piece);
+                            written.addAndGet(piece.length);
+                        }
+                        break;
+                    case "hflush":
+                        out.hflush();
+                        break;
+                    case "close":
+                        out.close();
+                        break;
+                    default:
+                        throw new IllegalArgumentException("unknown call " + does);
+                }
+            } catch (Throwable e) {
+                thrown.set(e);
+            }
+            interrupted.set(Thread.currentThread().isInterrupted());
+        });
+        caller.setDaemon(true);
+        caller.start();
+        // It hangs if it makes no progress for half a second.
+        long before;
+        do {
+            before = written.get();
+            caller.join(500);
+        } while (caller.isAlive() && written.get() != before);
+        boolean hangs = caller.isAlive();
+        caller.interrupt();
+        long started = System.nanoTime();
+        caller.join(60_000);
+        long milliseconds = (System.nanoTime() - started) / 1_000_000;
+        return object("hangs", hangs, "ends", !caller.isAlive(), "error",
+                thrown.get() == null ? "" : thrown.get().getClass().getName(), "milliseconds", milliseconds,
+                "interrupted", interrupted.get());
     }
 
     private static Object cat(FSDataInputStream in, int pieceLength) throws IOException {

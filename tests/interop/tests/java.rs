@@ -7,19 +7,21 @@
 //! All checks run with Hearth's NameNode. With Apache's NameNode, which adds block tokens, the checks run that depend on what
 //! a NameNode sends. `cargo xtask test --cluster` runs all checks there, too, and without tokens.
 
+#![expect(clippy::disallowed_methods, reason = "it times answers of other processes, in real time")]
+
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use hearth_interop::{Check, Mount, Session, Suite, run, slow};
 use hearth_testkit::{
-    Apache, ClusterSpec, Content, Driver, DriverError, Implementation, NodeProcess, files_below, get_text, hearth_jar,
-    sha256_hex, skip_or_fail, usage, wait_until,
+    Apache, ClusterSpec, Content, Driver, DriverError, Implementation, NodeProcess, Process, files_below, get_text,
+    hearth_jar, sha256_hex, skip_or_fail, usage, wait_until,
 };
 use serde_json::{Value, json};
 
@@ -79,6 +81,7 @@ const FILE_CHECKS: &[Check] = &[
     ("large_writes_go_to_the_datanodes_memory", written_to_memory),
     ("killed_writers_file_can_be_taken_over", killed_writer),
     ("interrupted_flush_leaves_a_writer_that_goes_on", interrupted_flush),
+    ("calls_that_hang_can_be_interrupted", interrupted_while_hanging),
     ("memory_is_shown_without_copies", shown),
     ("threads_share_a_stream_until_it_is_closed", crowd),
     ("positioned_reads_share_one_mapping", one_mapping),
@@ -106,6 +109,7 @@ const REMOTE_CHECKS: &[Check] = &[
     ("many_files_are_read_by_one_call", bulk),
     ("one_of_two_datanodes_is_killed", one_killed),
     ("every_write_is_as_hadoops", writes_alike),
+    ("calls_that_hang_can_be_interrupted", interrupted_while_hanging),
     ("datanodes_are_killed_during_a_write", written_through_a_kill),
 ];
 
@@ -1047,6 +1051,74 @@ fn interrupted_flush(session: &mut Session) -> Result<()> {
     java.call("close", json!({"handle": "writer"}))?;
     carried(&mut java, path, &[(seed, early + late)])?;
     Ok(())
+}
+
+/// All DataNodes hang. An interrupted write fails the stream, and an interrupted close leaves the file open. Their leases are
+/// not renewed any more: another client takes the files over. The JVM ends with a failed stream open.
+fn interrupted_while_hanging(session: &mut Session) -> Result<()> {
+    const FLUSHED: u64 = 70_001;
+    let mut java = session.another_java()?;
+    let paths = ["write", "hflush", "close", "left"].map(|name| (name, format!("/interrupted-{name}")));
+    for (name, path) in &paths {
+        java.call("create", json!({"path": path, "handle": name}))?;
+        java.call("write", json!({"handle": name, "seed": 56, "position": 0, "length": FLUSHED}))?;
+        java.call("hflush", json!({"handle": name}))?;
+        let by = java.call("writtenBy", json!({"handle": name}))?;
+        ensure!(by.as_str().is_some_and(|by| by.contains(WRITTEN_BY_HEARTH)), "{by}");
+    }
+    for name in ["hflush", "close"] {
+        java.call("write", json!({"handle": name, "seed": 56, "position": FLUSHED, "length": 1000}))?;
+    }
+    each_datanode(session, Process::pause)?;
+    let outcome = interrupted_calls(java);
+    each_datanode(session, Process::resume)?;
+    outcome?;
+    session.cluster.wait_ready()?;
+
+    // The JVM has ended. Flushed bytes are there, and no byte is wrong.
+    let java = session.java()?;
+    for (name, path) in &paths {
+        wait_until("the file to be taken over", Duration::from_secs(60), || {
+            let is_recovered = java.call("recoverLease", json!({"path": path}))?.as_bool().unwrap_or(false);
+            Ok((is_recovered || java.call("isClosed", json!({"path": path}))? == true).then_some(()))
+        })?;
+        let read = java.call("read", json!({"path": path, "length": FLUSHED}))?;
+        ensure!(read["sha256"] == sha256_of(&[(56, FLUSHED)]), "{name}: {read}");
+    }
+    Ok(())
+}
+
+fn each_datanode(session: &Session, does: fn(&Process) -> Result<()>) -> Result<()> {
+    session.cluster.datanodes.iter().try_for_each(|datanode| does(datanode.process().context("a DataNode")?))
+}
+
+/// Interrupts calls of a JVM while the DataNodes hang, and ends the JVM.
+fn interrupted_calls(mut java: Driver) -> Result<()> {
+    const SOON: Duration = Duration::from_secs(2);
+    java.set_answer_timeout(Duration::from_secs(90));
+    let calls = [("write", "write"), ("hflush", "hflush"), ("hflush", "close"), ("close", "close"), ("left", "write")];
+    for (handle, does) in calls {
+        let outcome = java.call("interruptHanging", json!({"handle": handle, "does": does}))?;
+        ensure!(outcome["hangs"] == true, "{does} does not hang: {outcome}");
+        // The exception takes the place of the interrupt.
+        let is_thrown = outcome["error"] == "java.io.InterruptedIOException" && outcome["interrupted"] == false;
+        ensure!(outcome["ends"] == true && is_thrown, "{does}: {outcome}");
+        let took = outcome["milliseconds"].as_u64().map(Duration::from_millis).context("a time")?;
+        ensure!(took < SOON, "{does} took {took:?} to notice the interrupt");
+    }
+    for operation in ["hflush", "close"] {
+        let started = Instant::now();
+        match java.call(operation, json!({"handle": "write"})) {
+            Err(DriverError::Thrown { message, .. }) if message.contains("an earlier write") => {}
+            other => anyhow::bail!("{operation} after an interrupted write: {other:?}"),
+        }
+        ensure!(started.elapsed() < SOON, "{operation} of a failed stream took {:?}", started.elapsed());
+    }
+    // Hadoop closes the streams of a JVM that ends, and interrupts what takes longer than 30 seconds.
+    match java.call("exit", json!({})) {
+        Err(DriverError::Broken { .. }) => Ok(()),
+        other => anyhow::bail!("the JVM does not end: {other:?}"),
+    }
 }
 
 /// What was acknowledged stays, and the writer goes on with the other DataNode.

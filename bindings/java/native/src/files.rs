@@ -102,8 +102,18 @@ struct Read {
 ///
 /// Errors: `Interrupted`.
 fn wait<T>(jvm: &Jvm, future: impl Future<Output = T>) -> Result<T, Thrown> {
+    wait_patiently(jvm, 0, future)
+}
+
+/// Like [`wait`], but the first `patience` checks for interrupts are left out. One is due each [`INTERRUPT_CHECK`].
+fn wait_patiently<T>(jvm: &Jvm, patience: u32, future: impl Future<Output = T>) -> Result<T, Thrown> {
     let runtime = runtime::runtime()?;
+    let mut left_out = 0;
     process::block_on_checked(&runtime, future, INTERRUPT_CHECK, || {
+        if left_out < patience {
+            left_out += 1;
+            return Ok(());
+        }
         if jvm.is_interrupted() { Err(Thrown::Interrupted) } else { Ok(()) }
     })
 }

@@ -8,7 +8,7 @@ use hearth_client::{
 use jni_sys::{JNIEnv, jboolean, jbyteArray, jclass, jint, jlong};
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
-use super::wait;
+use super::{wait, wait_patiently};
 use crate::jvm::{Jvm, Thrown};
 use crate::{CRITICAL_BYTES, NativeCall, guarded, handed, runtime, take_back};
 
@@ -23,14 +23,13 @@ impl OpenWriter {
     }
 }
 
-/// Runs a call of the client to its end, also if the thread is interrupted: bytes of a write must not be taken in part.
-/// The time-outs of the pipeline limit the wait.
-fn wait_through<T>(future: impl Future<Output = T>) -> Result<T, Thrown> {
-    Ok(runtime::runtime()?.block_on(future))
-}
+/// Checks for interrupts that a write leaves out: a second. Hadoop's client takes all bytes of a write, also from an
+/// interrupted thread. A pipeline that does not hang has room by then.
+const WRITE_PATIENCE: u32 = 10;
 
-/// Appends bytes of a Java array. They are copied once, to the packet or to the memory that the DataNode lends.
-fn write(jvm: &Jvm, writer: &mut Writer, from: jbyteArray, offset: jint, length: jint) -> Result<(), Thrown> {
+/// Appends bytes of a Java array. They are copied once, to the packet or to the memory that the DataNode lends. Returns
+/// their number, fewer only if the thread is interrupted and there was no room.
+fn write(jvm: &Jvm, writer: &mut Writer, from: jbyteArray, offset: jint, length: jint) -> Result<usize, Thrown> {
     let (offset, length) = jvm.checked_range(from, offset, length)?;
     let runtime = runtime::runtime()?;
     let mut done = 0;
@@ -43,11 +42,15 @@ fn write(jvm: &Jvm, writer: &mut Writer, from: jbyteArray, offset: jint, length:
             writer.try_write(&array.source()[offset + done..][..piece])
         };
         match taken? {
-            0 => wait_through(writer.begin_packet())??,
+            0 => match wait_patiently(jvm, WRITE_PATIENCE, writer.begin_packet()) {
+                Ok(room) => room?,
+                Err(Thrown::Interrupted) => break,
+                Err(thrown) => return Err(thrown),
+            },
             taken => done += taken,
         }
     }
-    Ok(())
+    Ok(done)
 }
 
 /// Describes DataNodes, each in a line: its fields, separated by tabs.
@@ -115,12 +118,12 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeWriter_begin(
             length: size(length)?,
             last_block: if last_block.is_empty() { None } else { Some(decoded(&last_block)?) },
         };
-        let writer = wait_through(client.write_foreign(file))??;
+        let writer = wait_patiently(jvm, WRITE_PATIENCE, client.write_foreign(file))??;
         Ok(writer.map_or(0, |writer| handed(OpenWriter(Mutex::new(Some(writer))))))
     })
 }
 
-/// `void write(long writer, byte[] from, int offset, int length)`
+/// `int write(long writer, byte[] from, int offset, int length)`
 ///
 /// # Safety
 ///
@@ -133,12 +136,13 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeWriter_write(
     from: jbyteArray,
     offset: jint,
     length: jint,
-) {
+) -> jint {
     // SAFETY: the JVM passes its environment of this thread. Java keeps the writer while it calls.
-    unsafe { NativeCall::<OpenWriter>::new(env, writer) }.run((), |jvm, writer| {
+    unsafe { NativeCall::<OpenWriter>::new(env, writer) }.run(0, |jvm, writer| {
         let mut writer = writer.writer()?;
-        write(jvm, &mut writer, from, offset, length)
-    });
+        // At most `length`.
+        Ok(write(jvm, &mut writer, from, offset, length)? as jint)
+    })
 }
 
 /// `long flush(long writer, boolean sync, boolean endBlock, boolean updateLength)`
@@ -156,9 +160,9 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeWriter_flush(
     update_length: jboolean,
 ) -> jlong {
     // SAFETY: the JVM passes its environment of this thread. Java keeps the writer while it calls.
-    unsafe { NativeCall::<OpenWriter>::new(env, writer) }.run(0, |_, writer| {
+    unsafe { NativeCall::<OpenWriter>::new(env, writer) }.run(0, |jvm, writer| {
         let options = FlushOptions { sync, end_block, update_length };
-        let pending = wait_through(writer.writer()?.begin_flush(options))??;
+        let pending = wait(jvm, writer.writer()?.begin_flush(options))??;
         Ok(handed(pending))
     })
 }

@@ -356,8 +356,9 @@ final class HearthClient {
      * @return address of its writer, for {@link NativeWriter}; 0 if Hadoop's client is to write it
      * @throws RequiredException if Hearth's client was demanded, and cannot write the file or none of the DataNodes is
      *         Hearth's
+     * @throws InterruptedIOException if the thread is interrupted; the call may be repeated
      */
-    long begin(WrittenFile file) throws RequiredException {
+    long begin(WrittenFile file) throws RequiredException, InterruptedIOException {
         if (closed) {
             return 0;
         }
@@ -366,6 +367,8 @@ final class HearthClient {
             begun = shared.client.call(client -> NativeWriter.begin(client, utf8(file.path), file.inode,
                     utf8(file.client.getClientName()), file.replication, file.blockSize, file.length,
                     utf8(file.encodedLastBlock())));
+        } catch (InterruptedIOException e) {
+            throw e;
         } catch (IOException | RuntimeException e) {
             LOG.debug("Hearth's client cannot write {}", file.path, e);
             // If the NameNode refuses the file, Hadoop's client finds that too, and reports it.

@@ -41,7 +41,8 @@ final class HearthOutputStream extends DFSOutputStream {
     /** Hadoop's stream writes. */
     private boolean refused;
     /**
-     * Failure after which bytes are missing: of the native writer, or to begin one that was demanded. Null if there was none.
+     * Failure after which bytes are missing: of the native writer, of a write whose thread was interrupted, or to begin a
+     * writer that was demanded. Null if there was none.
      */
     private Throwable firstFailure;
 
@@ -79,6 +80,14 @@ final class HearthOutputStream extends DFSOutputStream {
     private static InterruptedIOException inPlaceOfInterrupt(InterruptedIOException e) {
         Thread.interrupted();
         return e;
+    }
+
+    /** Returns the exception of a call whose thread was interrupted before the writer took all bytes. */
+    private InterruptedIOException interrupted(int transferred) {
+        InterruptedIOException e =
+                new InterruptedIOException("interrupted while DataNodes were to take bytes of " + file.path);
+        e.bytesTransferred = transferred;
+        return inPlaceOfInterrupt(e);
     }
 
     /** Throws if an earlier write failed. The exception is a new one, to which the first may be added as suppressed. */
@@ -150,8 +159,13 @@ final class HearthOutputStream extends DFSOutputStream {
             buffered += length;
             return;
         }
-        handOverBuffer();
-        handOver(from, offset, length);
+        writeOrFail(() -> {
+            handOverBuffer();
+            int taken = handOver(from, offset, length);
+            if (taken < length) {
+                throw interrupted(taken);
+            }
+        });
     }
 
     private void makeRoom(int length) throws IOException {
@@ -159,17 +173,48 @@ final class HearthOutputStream extends DFSOutputStream {
             buffer = new byte[BUFFER_BYTES];
         }
         if (buffered + length > buffer.length) {
-            handOverBuffer();
+            writeOrFail(this::handOverBuffer);
         }
     }
 
+    /** A part of a write. */
+    private interface Part {
+        void run() throws IOException;
+    }
+
+    /**
+     * Runs a part of a write. If the thread is interrupted in it, the stream fails: bytes of the write are missing, of which
+     * neither a repetition nor a close may make a file.
+     */
+    private void writeOrFail(Part part) throws IOException {
+        try {
+            part.run();
+        } catch (InterruptedIOException e) {
+            // Hadoop's stream keeps its own failures.
+            if (!refused && firstFailure == null) {
+                firstFailure = e;
+            }
+            throw e;
+        }
+    }
+
+    /**
+     * Hands over what is buffered.
+     *
+     * @throws InterruptedIOException if the thread is interrupted; the rest stays in the buffer
+     */
     private void handOverBuffer() throws IOException {
         if (buffered > 0) {
             decide();
             int length = buffered;
             // After a failure, the same bytes are not sent twice.
             buffered = 0;
-            handOver(buffer, 0, length);
+            int taken = handOver(buffer, 0, length);
+            if (taken < length) {
+                buffered = length - taken;
+                System.arraycopy(buffer, taken, buffer, 0, buffered);
+                throw interrupted(0);
+            }
         }
     }
 
@@ -183,28 +228,37 @@ final class HearthOutputStream extends DFSOutputStream {
             } catch (HearthClient.RequiredException e) {
                 firstFailure = e;
                 throw e;
+            } catch (InterruptedIOException e) {
+                throw inPlaceOfInterrupt(e);
             }
             refused = address == 0;
             writer = refused ? null : NativeReference.of(this, address, NativeWriter::close);
         }
     }
 
-    private void handOver(byte[] from, int offset, int length) throws IOException {
+    /** Hands over bytes. Returns their number, fewer only if the thread is interrupted and there was no room. */
+    private int handOver(byte[] from, int offset, int length) throws IOException {
         decide();
         if (refused) {
             stock.write(from, offset, length);
-            return;
+            return length;
         }
         try {
-            for (int done = 0; done < length; ) {
+            int done = 0;
+            int[] taken = new int[1];
+            while (done < length) {
                 int start = offset + done;
                 int piece = Math.min(length - done, PIECE_BYTES);
-                call(address -> NativeWriter.write(address, from, start, piece));
-                done += piece;
+                call(address -> taken[0] = NativeWriter.write(address, from, start, piece));
+                done += taken[0];
+                if (taken[0] < piece) {
+                    break;
+                }
                 if (progress != null) {
                     progress.progress();
                 }
             }
+            return done;
         } catch (IOException | RuntimeException | Error e) {
             // A part may have been taken. Neither a repetition nor a close may make a file of the rest.
             firstFailure = e;
@@ -371,7 +425,8 @@ final class HearthOutputStream extends DFSOutputStream {
             if (firstFailure == null) {
                 handOverBuffer();
             }
-            if (writer != null) {
+            // After an interrupted write, the DataNodes may hang, and the file cannot be closed anyway.
+            if (writer != null && !(firstFailure instanceof InterruptedIOException)) {
                 // First, because it throws the writer's own failure, if it has one.
                 call(NativeWriter::finish);
             }
@@ -412,8 +467,11 @@ final class HearthOutputStream extends DFSOutputStream {
 
     /** Closes Hadoop's stream, which has failed. */
     private void closeAfter(IOException failure) {
-        if (firstFailure != null && file.length == 0) {
-            // The file may have a block that no client writes. The NameNode would not close it.
+        boolean interrupted =
+                failure instanceof InterruptedIOException || firstFailure instanceof InterruptedIOException;
+        if (!refused && (interrupted || firstFailure != null && file.length == 0)) {
+            // The file may have a block that no client writes. The NameNode would not close it. After an interrupt, the file
+            // would lack the bytes of the buffer.
             WrittenFile.abandon(stock);
             return;
         }

@@ -24,20 +24,26 @@ final class NativeWriter {
      * @param lastBlock the block to continue, as {@link #lastBlock} encodes it; empty if there is none
      * @return its address, for {@link #close}; 0 if no DataNode of the block is Hearth's, and Hadoop's client is to write:
      *         in an empty file, this block
+     * @throws java.io.InterruptedIOException if the thread is interrupted, and the call takes a second; it may be repeated
      */
     static native long begin(long client, byte[] path, long inode, byte[] holder, int replication, long blockSize,
             long length, byte[] lastBlock) throws IOException;
 
-    /** Appends bytes. Waits for room, also if the thread is interrupted. */
-    static native void write(long writer, byte[] from, int offset, int length) throws IOException;
+    /**
+     * Appends bytes. Waits for room; an interrupted thread waits for a second.
+     *
+     * @return their number, fewer than {@code length} only if the thread is interrupted and there was no room
+     */
+    static native int write(long writer, byte[] from, int offset, int length) throws IOException;
 
     /**
-     * Begins to flush the bytes written so far. Waits for room, also if the thread is interrupted.
+     * Begins to flush the bytes written so far. Waits for room.
      *
      * @param sync the bytes go to the disks of the DataNodes
      * @param endBlock the next byte begins a new block
      * @param updateLength the NameNode records the length
      * @return address of the flush, for {@link #acknowledged}
+     * @throws java.io.InterruptedIOException if the thread is interrupted; the call may be repeated
      */
     static native long flush(long writer, boolean sync, boolean endBlock, boolean updateLength) throws IOException;
 
