@@ -320,7 +320,11 @@ class RawFile(io.RawIOBase):
         self._call(lib.hdfsHSync)
 
     def close(self) -> None:
-        """Closes the file. A file that was written is complete then."""
+        """Closes the file. A file that was written is complete then.
+
+        If a signal handler raises while this waits, as for Ctrl-C, that exception is raised, and the file is closed in the
+        background. So is one that an earlier `write` has left, which is not repeated.
+        """
         if self.closed:
             return
         try:
@@ -338,6 +342,9 @@ class RawFile(io.RawIOBase):
                 is_ours = self._process == _library.process
                 if not (self._calls and is_ours) and not self._close_handle() and is_ours:
                     raise error(self.name)
+                if self.mode != "rb":
+                    # A write that has taken some of its bytes may have been the last call.
+                    raise_interrupt()
 
     def __repr__(self) -> str:
         return f"<hearth.RawFile name={self.name!r} mode={self.mode!r}>"

@@ -163,12 +163,15 @@ VIEW_IN_PLACE = 1
 VIEW_VERIFY = 2
 VIEW_UNVERIFIED = 4
 
-#: What a signal handler raised while a call of the main thread waited.
+#: What a signal handler raised while a call of the main thread waited, and no call has raised since. A write that has taken
+#: some of its bytes leaves it to the next call.
 _raised: List[BaseException] = []
 
 
 def _interrupt_checks() -> Iterator[int]:
     """Yields, each time it is asked, whether a signal handler has raised. The library asks on the main thread only.
+
+    An exception that an earlier call has left interrupts the call, too: the user waits for the end since then.
 
     Python runs signal handlers when it enters a function, which is before a `try` in it. A generator is entered at its
     `yield`, which is inside the `try`.
@@ -180,6 +183,7 @@ def _interrupt_checks() -> Iterator[int]:
             answer = 0
             for _ in range(2):
                 pass
+            answer = len(_raised)
         except GeneratorExit:
             return
         except BaseException as error:

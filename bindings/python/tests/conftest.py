@@ -1,9 +1,13 @@
-"""Fixtures: a file system of the cluster that HADOOP_CONF_DIR names."""
+"""Fixtures: a file system of the cluster that HADOOP_CONF_DIR names, with one DataNode."""
 
 import itertools
+import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 
 import hearth
 import pytest
@@ -38,6 +42,44 @@ def silent():
         server.bind(("127.0.0.1", 0))
         server.listen(5)
         yield server.getsockname()[1]
+
+
+class Datanode:
+    """The process of a DataNode, which tests stop for a while."""
+
+    def __init__(self, process):
+        self._process = process
+        # A test whose call cannot be interrupted fails instead of hanging.
+        self._rescue = threading.Timer(30, self.resume)
+
+    def _state(self):
+        with open(f"/proc/{self._process}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0]
+
+    def pause(self):
+        self._rescue.start()
+        os.kill(self._process, signal.SIGSTOP)
+        eventually(lambda: self._state() == "T")
+
+    def resume(self):
+        self._rescue.cancel()
+        os.kill(self._process, signal.SIGCONT)
+
+
+def eventually(condition):
+    """Waits for another process."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "the condition is not met"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def datanode():
+    """The DataNode. The environment names its process, which runs again after the test."""
+    found = Datanode(int(os.environ["HEARTH_TEST_DATANODE"]))
+    yield found
+    found.resume()
 
 
 #: Python code that says "asked" if a signal handler runs during a call that waits for ever, and then ends the process.

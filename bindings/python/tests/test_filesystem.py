@@ -16,6 +16,7 @@ import time
 
 import hearth
 import pytest
+from conftest import eventually
 
 BLOCK = 1 << 20
 
@@ -446,6 +447,53 @@ def test_ctrl_c_interrupts_a_call_that_waits():
         with pytest.raises(KeyboardInterrupt):
             fs.exists("/")
         assert time.monotonic() - started < 10
+
+
+def press_ctrl_c_soon():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+
+def flushed(fs, path, data):
+    """Returns a file that is open for writing and has its first bytes."""
+    file = fs.open(path, "wb", buffering=0)
+    assert file.write(data) == len(data)
+    file.hflush()
+    return file
+
+
+def test_ctrl_c_interrupts_a_close_that_hangs(fs, directory, datanode):
+    path, data = f"{directory}/file", content(200_000)[:200_000]
+    file = flushed(fs, path, data[:1000])
+    assert file.write(data[1000:]) == len(data) - 1000
+    datanode.pause()
+    press_ctrl_c_soon()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        file.close()
+    assert time.monotonic() - started < 5
+    assert file.closed
+    datanode.resume()
+    # The close goes on in the background.
+    eventually(lambda: fs.read_file(path) == data)
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_ctrl_c_that_a_write_has_left_is_raised_by_close(fs, directory, datanode, hangs):
+    path, data = f"{directory}/file", content(64 << 20)[: 64 << 20]
+    file = flushed(fs, path, data[:1000])
+    datanode.pause()
+    press_ctrl_c_soon()
+    count = file.write(data[1000:])
+    assert 0 < count < len(data) - 1000
+    if not hangs:
+        datanode.resume()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        file.close()
+    assert not hangs or time.monotonic() - started < 5
+    datanode.resume()
+    eventually(lambda: fs.read_file(path) == data[: 1000 + count])
 
 
 def test_signal_handlers_run_during_a_call(silent, said):

@@ -59,6 +59,7 @@ fn python_with_wheel(session: &Session, check: &str) -> Result<Option<Command>> 
 
 fn own_tests(session: &mut Session) -> Result<()> {
     let Some(mut python) = python_with_wheel(session, "tests_of_the_package")? else { return Ok(()) };
+    python.env("HEARTH_TEST_DATANODE", session.cluster.datanodes[0].id()?.to_string());
     python.args(["-m", "pytest", "-q", "--maxfail=5", "-p", "no:cacheprovider", "--durations=5"]);
     let said = printed(python.arg(workspace_root().join("bindings/python/tests")))?;
     let last = said.lines().last().unwrap_or_default();
