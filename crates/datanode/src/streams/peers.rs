@@ -276,7 +276,7 @@ impl Peers {
                 let (mut state, now) = (peer.state.lock(), Instant::now());
                 if matches!(error, CopyError::Stream(StreamError::Refused { .. })) {
                     state.backoff_until = Some(now + REFUSED_BACKOFF);
-                    return Ok(state.pick(self.connections, now).unwrap_or(StreamRoute::None));
+                    return Ok(state.pick(self.connections.load(Ordering::Relaxed), now).unwrap_or(StreamRoute::None));
                 }
                 // The DataNode may have been replaced.
                 state.is_described = false;
