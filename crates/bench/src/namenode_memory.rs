@@ -40,8 +40,8 @@ pub struct Arguments {
 
 /// Number of blocks of a large file, to determine the memory per block.
 const MANY: usize = 10;
-/// One file of ten blocks for so many files of one block. The memory of fewer blocks is lost in the changes of the
-/// allocator's free memory.
+/// Number of files of one block for each file of ten. The allocator's free memory changes by more than the memory of
+/// fewer blocks.
 const FILES_PER_LARGE: usize = 3;
 /// Number of uncounted files: at least as many as the NameNode's retry cache has entries. That cache has a fixed
 /// maximum, which must not count as memory of the files.

@@ -262,7 +262,7 @@ fn slow_datanode_is_named_by_the_others() {
         .set("dfs.datanode.peer.metrics.min.outlier.detection.samples", 1)
         .start()
         .unwrap();
-    // A write takes longer than the slow DataNode runs at a time, so a pause finds packets on their way to it.
+    // A write lasts longer than the slow DataNode runs between two pauses. So a pause delays packets of the write.
     let file = cluster.directory().join("file");
     std::fs::write(&file, vec![7; 8 << 20]).unwrap();
     let slow = &cluster.datanodes[3];

@@ -124,7 +124,8 @@ pub fn check_administrator(query: &Query, peer: IpAddr) -> Result<(), Exception>
 }
 
 /// Returns the levels as `{"start": ..., "levels": [{"module": ..., "level": ..., "changed": ...}], "administrators":
-/// ...}`. `administrators`: who may change them, for a person. The caller has checked who asks.
+/// ...}`. `administrators`: text that says which users may change them. The caller has checked the
+/// user.
 pub fn shown(administrators: &str) -> Result<Value, Exception> {
     let levels = registered()?;
     let entry = |one: ModuleLevel| json!({ "module": one.module, "level": one.level, "changed": one.changed });
@@ -132,8 +133,8 @@ pub fn shown(administrators: &str) -> Result<Value, Exception> {
     Ok(json!({ "start": levels.at_start(), "levels": all, "administrators": administrators }))
 }
 
-/// Changes the level of `module` to `level`. `user`: who asks, which the caller has checked. Returns the module and its
-/// new level.
+/// Changes the level of `module` to `level`. `user`: the user of the request, whom the caller has checked. Returns the
+/// module and its new level.
 ///
 /// Errors: a parameter is missing or not valid, or the levels of this process cannot change.
 pub async fn change(query: Query, user: String) -> Result<Value, Exception> {

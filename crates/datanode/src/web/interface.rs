@@ -37,7 +37,7 @@ pub fn session(protection: &Protection, query: &Query, peer: IpAddr) -> Value {
     })
 }
 
-/// Returns the user that a request names; empty if there is none.
+/// Returns the user in a request's parameters; empty if it has none.
 fn user(query: &Query) -> &str {
     query.get(USER_NAME).map_or("", String::as_str)
 }

@@ -357,7 +357,7 @@ pub fn users(namenode: &Namenode) -> Value {
     json!({ "windows": namenode.top_users.json() })
 }
 
-/// Returns the user who acts in the name of a request, who must be a superuser.
+/// Returns the user of a request. Error: the user is not a superuser.
 async fn superuser(
     namenode: &Namenode,
     query: &Query,
