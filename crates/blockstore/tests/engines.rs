@@ -165,9 +165,11 @@ fn cache_and_mapping_limits_are_enforced() {
         let mapped = store.metrics().mapped_bytes;
         gets(&store, 0, &replicas[0]);
         assert_eq!(store.metrics().mapped_bytes, mapped);
-        // A lower limit closes replicas at once; a higher one lets more stay open.
+        // A lower limit closes replicas at once, and perhaps one more to make room for a mapping. A higher one lets more
+        // stay open.
         store.set_open_replicas_max(3);
-        assert_eq!((store.open_replicas_max(), store.metrics().kept_replicas), (3, 3));
+        assert_eq!(store.open_replicas_max(), 3);
+        assert!((1..=3).contains(&store.metrics().kept_replicas), "{:?}", store.metrics());
         store.set_open_replicas_max(20);
         store.set_mapped_bytes_max(0);
         (0..20).zip(&replicas).for_each(|(id, data)| gets(&store, id, data));
