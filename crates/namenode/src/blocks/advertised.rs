@@ -100,11 +100,13 @@ impl BlockMap {
         self.settings.advertisement_bytes_max > 0 && !self.settings.block_tokens
     }
 
-    /// Changes the limit of the kept announcements. If they take more, all are forgotten, and the datanodes announce
-    /// again what fits.
+    /// Changes the limit of the kept announcements. If they take more, or if some were refused and there is more room
+    /// now, all are forgotten, and the datanodes announce again what fits. A datanode does not repeat a refused
+    /// announcement by itself.
     pub fn set_advertisement_bytes_max(&mut self, bytes: usize) {
+        let is_raised = bytes > self.settings.advertisement_bytes_max;
         self.settings.advertisement_bytes_max = bytes;
-        if self.advertisements.bytes > bytes {
+        if self.advertisements.bytes > bytes || (is_raised && self.advertisements.refused > 0) {
             for index in self.nodes.indices() {
                 self.forget_advertisements(index);
             }

@@ -228,6 +228,28 @@ fn lowered_limit_forgets_announcements_until_they_are_repeated() {
 }
 
 #[test]
+fn raised_limit_lets_refused_announcements_be_repeated() {
+    let mut cluster = Cluster::new(&["/a"]);
+    let (first, _) = cluster.write(1, 100);
+    let (second, _) = cluster.write(1, 100);
+    cluster.show(0, first);
+    let room_for_one = cluster.map.advertisement_statistics().bytes as usize;
+    // Lowered to what is used: nothing is forgotten.
+    cluster.map.set_advertisement_bytes_max(room_for_one);
+    let word = cluster.show(0, second);
+    assert_eq!(cluster.map.advertisement_statistics().refused, 1);
+    assert_eq!((cluster.handed_on(first).len(), cluster.handed_on(second).len()), (1, 0));
+    cluster.map.set_advertisement_bytes_max(2 * room_for_one + 100);
+    assert!(!cluster.announce(0, word, adding(Vec::new())).taken, "the datanode must announce everything again");
+    cluster.show(0, first);
+    let word = cluster.show(0, second);
+    assert_eq!((cluster.handed_on(first).len(), cluster.handed_on(second).len()), (1, 1));
+    // Lowered to a limit that still fits: the announcements stay.
+    cluster.map.set_advertisement_bytes_max(2 * room_for_one + 50);
+    assert!(cluster.announce(0, word, adding(Vec::new())).taken);
+}
+
+#[test]
 fn tokens_or_zero_room_disable_announcements() {
     for settings in [
         BlockSettings { block_tokens: true, ..BlockSettings::default() },
