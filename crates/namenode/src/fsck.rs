@@ -18,7 +18,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use hearth_types::BlockId;
 use hearth_web::{Disconnected, TextSender};
@@ -33,6 +32,7 @@ use crate::namespace::{Caller, InodeId};
 
 use corrupt_files::CorruptFiles;
 pub use lost_found::{BlockCopier, Copied, CopyFailure, CopyFuture, CopyRequest, LostFound};
+use removal::KeptReason;
 use summary::FsckSummary;
 use tree::WalkItem;
 
@@ -43,9 +43,6 @@ const PART_BYTES: usize = 64 << 10;
 /// Progress marks: a dot per this many files, if files are not listed; and a line end per `ENTRIES_PER_LINE` entries.
 const FILES_PER_DOT: u64 = 100;
 const ENTRIES_PER_LINE: u64 = 1_000;
-/// Interval of the dots in the report while a file is copied. `hdfs fsck` gives up a report of which nothing arrives for a
-/// minute.
-const COPY_DOT_INTERVAL: Duration = Duration::from_secs(20);
 /// Suffix of a list of corrupt files that could not be completed. Java's tool asks for the next part until an answer
 /// says that no part is left, or the cookie cannot be parsed. The tool of Hadoop 3.4 also stops at a line that begins
 /// with "Access denied for user". All versions then exit with
@@ -207,21 +204,6 @@ async fn tell(
     }
 }
 
-/// Runs `work` to its end, and sends a dot now and then.
-///
-/// Errors: `Disconnected`, when the work is done.
-async fn with_dots<T>(telling: &TextSender, work: impl Future<Output = T>) -> Result<T, Disconnected> {
-    let mut work = std::pin::pin!(work);
-    let mut told = Ok(());
-    loop {
-        match tokio::time::timeout(COPY_DOT_INTERVAL, &mut work).await {
-            Ok(done) => return told.map(|()| done),
-            Err(_) if told.is_ok() => told = telling.send(".".to_owned()).await,
-            Err(_) => {}
-        }
-    }
-}
-
 /// Writes a line to the audit log.
 async fn write_audit(
     namenode: &Namenode,
@@ -345,26 +327,27 @@ impl Fsck {
 
     /// Handles `-move` and `-delete` for a corrupt file.
     ///
-    /// With both, a file is deleted only if `/lost+found` has every block with a good replica.
+    /// With both, a file is deleted only if its blocks are those that were copied, and this run has copied every block
+    /// with a good replica: at the time of the copy, and at that of the deletion.
     async fn repair(
         &mut self,
         found: &FoundFile,
         real_user: Option<&str>,
         telling: &TextSender,
     ) -> Result<(), Disconnected> {
+        let mut copied = None;
         if self.request.move_to_lost {
-            let moving = found.move_to_lost_found(&self.namenode, &self.caller, real_user);
-            let moved = with_dots(telling, moving).await?;
+            let moved = found.move_to_lost_found(&self.namenode, &self.caller, real_user, telling).await?;
             self.has_failed |= moved.has_failed;
             telling.send(moved.text).await?;
-            if self.request.delete && !moved.is_copied {
-                let path = &found.path;
-                let why = "this run has not copied every block with a good replica";
+            if self.request.delete && moved.blocks.is_none() {
+                let (path, why) = (&found.path, KeptReason::NotCopied.words());
                 return telling.send(format!("\nFSCK did not delete {path}: {why}\n")).await;
             }
+            copied = moved.blocks;
         }
         if self.request.delete {
-            let deletion = Self::delete(&self.namenode, &self.caller, real_user, found).await;
+            let deletion = Self::delete(&self.namenode, &self.caller, real_user, found, copied.as_deref()).await;
             self.has_failed |= deletion.has_failed;
             telling.send(deletion.text).await?;
         }

@@ -5,13 +5,16 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hearth_namenode::fsck::{FsckRequest, fsck};
+use hearth_config::Configuration;
+use hearth_namenode::fsck::{BlockCopier, Copied, CopyFuture, CopyRequest, FsckRequest, fsck};
 use hearth_testkit::{eventually, until};
-use hearth_types::{FsPermission, SystemClock};
+use hearth_types::{ByteRange, FsPermission, SystemClock};
 use hearth_web::{Disconnected, TextSender};
 use hearth_wire::proto::hdfs::*;
 use support::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 /// Maximum time that a client may take to read.
@@ -532,6 +535,157 @@ async fn fsck_keeps_files_that_became_healthy() {
             assert!(n.info(path).await.unwrap().is_some(), "{path}");
         }
     }
+}
+
+/// Copier for DataNodes without data: it copies no bytes. A copy ends when the test permits it.
+struct TestCopier {
+    begun: UnboundedSender<CopyRequest>,
+    permits: Arc<Semaphore>,
+}
+
+impl BlockCopier for TestCopier {
+    fn copy(&self, request: CopyRequest) -> CopyFuture {
+        let permits = self.permits.clone();
+        self.begun.send(request.clone()).unwrap();
+        Box::pin(async move {
+            permits.acquire().await.unwrap().forget();
+            let bytes = request.blocks.iter().map(|block| block.length()).sum();
+            Ok(Copied { blocks: request.blocks.len(), bytes, unreadable: None })
+        })
+    }
+}
+
+/// Starts a NameNode with a [`TestCopier`]. Returns it with the copies that have begun, and the permits to end them.
+async fn start_with_copier(
+    configuration: Configuration,
+) -> (TestNamenode, UnboundedReceiver<CopyRequest>, Arc<Semaphore>) {
+    let (begun, copies) = unbounded_channel();
+    let permits = Arc::new(Semaphore::new(0));
+    let copier = Arc::new(TestCopier { begun, permits: permits.clone() });
+    let n = TestNamenode::start_with_copier(configuration, Arc::new(SystemClock::new()), Some(copier)).await;
+    (n, copies, permits)
+}
+
+/// Creates a closed file of `count` blocks with 100 bytes each, and returns them.
+async fn write_blocks(n: &TestNamenode, datanode: &TestDatanode, path: &str, count: usize) -> Vec<ExtendedBlockProto> {
+    n.create(path, "writer", 1).await.unwrap();
+    let mut blocks: Vec<ExtendedBlockProto> = Vec::new();
+    for _ in 0..count {
+        let located = n.add_block(path, "writer", blocks.last()).await.unwrap();
+        let block = ExtendedBlockProto { num_bytes: Some(100), ..located.b };
+        datanode.received(n, &block).await;
+        blocks.push(block);
+    }
+    assert!(n.complete(path, "writer", blocks.last()).await.unwrap());
+    blocks
+}
+
+/// Loses two of three blocks of a file, and changes something while the third is copied.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fsck_keeps_files_that_change_while_they_are_copied() {
+    for (change, wanted) in [
+        ("none", "FSCK deleted the corrupt file /d/f\n"),
+        ("a block is back", "FSCK did not delete /d/f: this run has not copied every block with a good replica\n"),
+        ("append", "FSCK did not delete /d/f: it has changed since it was copied\n"),
+    ] {
+        let (n, mut copies, permits) = start_with_copier(configuration()).await;
+        let datanode = TestDatanode::join(&n, 1).await;
+        let blocks = write_blocks(&n, &datanode, "/d/f", 3).await;
+        datanode.full_report(&n, &blocks[2..]).await;
+        let changing = async {
+            let copy = eventually("a copy", async || copies.try_recv().ok()).await;
+            assert_eq!(copy.blocks, [ByteRange::with_length(200, 100).unwrap()]);
+            match change {
+                "a block is back" => datanode.received(&n, &blocks[0]).await,
+                "append" => {
+                    let last = n.append("/d/f", "A", 4 | 32).await.unwrap().block.unwrap();
+                    let added = n.add_block("/d/f", "A", Some(&last.b)).await.unwrap();
+                    let added = ExtendedBlockProto { num_bytes: Some(100), ..added.b };
+                    datanode.received(&n, &added).await;
+                    assert!(n.complete("/d/f", "A", Some(&added)).await.unwrap());
+                }
+                _ => {}
+            }
+            permits.add_permits(1);
+        };
+        let request = FsckRequest { move_to_lost: true, delete: true, ..asked("/d") };
+        let (said, ()) = tokio::join!(told(&n, request), changing);
+        assert!(
+            said.contains("FSCK copied the remains of the corrupt file /d/f to /lost+found/d/f: 1 files, 100 B\n"),
+            "{said}"
+        );
+        assert!(said.contains(wanted), "{change}: {said}");
+        assert_eq!(n.info("/d/f").await.unwrap().is_some(), change != "none", "{change}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fsck_that_waits_to_copy_stops_when_client_disconnects() {
+    let (n, mut copies, permits) = start_with_copier(configuration()).await;
+    let datanode = TestDatanode::join(&n, 1).await;
+    let mut kept = Vec::new();
+    for path in ["/d/1", "/d/2"] {
+        kept.extend(write_blocks(&n, &datanode, path, 2).await.pop());
+    }
+    datanode.full_report(&n, &kept).await;
+    let start = |path: &str| {
+        let (telling, listening) = TextSender::new(PATIENCE);
+        let request = FsckRequest { move_to_lost: true, ..asked(path) };
+        (tokio::spawn(fsck(n.handle().namenode().clone(), request, telling)), listening)
+    };
+    let (first, mut first_listening) = start("/d/1");
+    eventually("the first copy", async || copies.try_recv().ok()).await;
+    let (second, mut listening) = start("/d/2");
+    let mut heard = String::new();
+    // The second report sends no more until it has the turn.
+    while !heard.contains(" MISSING 1 blocks ") {
+        heard.push_str(std::str::from_utf8(&listening.next().await.unwrap()).unwrap());
+    }
+    drop(listening);
+    permits.add_permits(2);
+    assert_eq!(second.await.unwrap(), Err(Disconnected));
+    while first_listening.next().await.is_some() {}
+    assert_eq!(first.await.unwrap(), Ok(()));
+    assert_eq!(copies.try_recv().ok(), None);
+    assert!(n.info("/lost+found/d/1").await.unwrap().is_some());
+    assert!(n.info("/lost+found/d/2").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn fsck_copies_are_audited_with_real_user_and_machine() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("audit.log");
+    let configuration = configuration()
+        .with("hearth.namenode.audit.log", log.to_str().unwrap())
+        .with("hadoop.proxyuser.alice.users", "root")
+        .with("hadoop.proxyuser.alice.hosts", "*");
+    let (n, _copies, permits) = start_with_copier(configuration).await;
+    let datanode = TestDatanode::join(&n, 1).await;
+    let blocks = write_blocks(&n, &datanode, "/d/f", 2).await;
+    datanode.full_report(&n, &blocks[1..]).await;
+    permits.add_permits(1);
+    let by_alice = FsckRequest { user: "alice".into(), do_as: Some("root".into()), ..asked("/d") };
+    let said = told(&n, FsckRequest { move_to_lost: true, ..by_alice }).await;
+    assert!(said.contains("FSCK copied the remains of the corrupt file /d/f "), "{said}");
+    let lines = eventually("four audit lines", async || {
+        let text = std::fs::read_to_string(&log).unwrap();
+        let of_fsck = text.lines().filter(|line| line.ends_with("\tproto=null"));
+        let lines: Vec<String> = of_fsck.filter_map(|line| Some(line[line.find("allowed=")?..].to_owned())).collect();
+        (lines.len() >= 4).then_some(lines)
+    })
+    .await;
+    let line = |command: &str, source: &str, target: &str| {
+        format!(
+            "allowed=true\tugi=root (auth:PROXY) via alice (auth:SIMPLE)\tip=/1.2.3.4\tcmd={command}\tsrc={source}\tdst={target}\tperm=null\tproto=null"
+        )
+    };
+    let expected = [
+        line("mkdirs", "/lost+found", "null"),
+        line("mkdirs", "/lost+found/d/f", "null"),
+        line("move", "/d/f", "/lost+found/d/f"),
+        line("fsck", "/d", "null"),
+    ];
+    assert_eq!(lines, expected);
 }
 
 #[tokio::test]

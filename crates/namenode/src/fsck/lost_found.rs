@@ -11,13 +11,16 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use hearth_types::{ByteRange, FsPermission};
+use hearth_types::{Block, ByteRange, FsPermission};
+use hearth_web::{Disconnected, TextSender};
 use hearth_wire::rpc::exceptions;
 use tokio::sync::Mutex;
 
 use super::removal::KeptReason;
 use super::{FoundFile, write_audit};
+use crate::audit::Event;
 use crate::blocks::{Now, ReaderLocation};
 use crate::error::Error;
 use crate::namespace::{Caller, Modes, Purpose, is_within_limits};
@@ -27,6 +30,10 @@ use crate::state::{Namenode, State};
 const LOST_FOUND: &str = "/lost+found";
 /// Mode of that directory: that of a client with the default umask.
 const LOST_FOUND_MODES: Modes = Modes { masked: FsPermission(0o755), unmasked: Some(FsPermission(0o777)) };
+
+/// Interval of the dots in the report while a file is copied, or waits for its turn. `hdfs fsck` gives up a report of
+/// which nothing arrives for a minute.
+const DOT_INTERVAL: Duration = Duration::from_secs(20);
 
 /// Adjacent blocks of a file that become a new file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -102,7 +109,14 @@ pub(super) struct Moved {
     pub text: String,
     /// The report then ends as failed, like Apache's.
     pub has_failed: bool,
-    /// `/lost+found` has every block with a good replica.
+    /// Blocks of the file, in order. `None` if one of them had a good replica and was not copied.
+    pub blocks: Option<Vec<MovedBlock>>,
+}
+
+/// Block of a file when its copy began.
+pub(super) struct MovedBlock {
+    pub block: Block,
+    /// All its bytes are in `/lost+found`.
     pub is_copied: bool,
 }
 
@@ -129,6 +143,8 @@ impl From<Error> for MoveError {
 
 /// Block with replicas.
 struct LocatedRange {
+    /// Index among the file's blocks.
+    nth: usize,
     range: ByteRange,
     /// All replicas are known to be corrupt.
     is_corrupt: bool,
@@ -137,6 +153,8 @@ struct LocatedRange {
 /// What was copied of a file.
 #[derive(Default)]
 struct Remains {
+    /// Blocks of the file when the copy began, in order.
+    blocks: Vec<MovedBlock>,
     files: u64,
     bytes: u64,
     /// Blocks with replicas that could not be read.
@@ -152,36 +170,49 @@ impl FoundFile {
         format!("{LOST_FOUND}{}", self.path)
     }
 
-    /// Copies what can be read of this file. Reports and logs the result.
+    /// Waits until no other file is copied, and copies what can be read of this one. Sends dots until then.
+    ///
+    /// Errors: `Disconnected`, before the copy or after it. A copy that has begun is completed.
     pub(super) async fn move_to_lost_found(
         &self,
         namenode: &Namenode,
         caller: &Caller,
         real_user: Option<&str>,
-    ) -> Moved {
-        let _turn = namenode.lost_found.turn.lock().await;
+        telling: &TextSender,
+    ) -> Result<Moved, Disconnected> {
+        let _turn = tokio::select! {
+            turn = namenode.lost_found.turn.lock() => turn,
+            disconnected = send_dots(telling) => return Err(disconnected),
+        };
+        // The client may have disconnected since the last dot.
+        telling.send(String::new()).await?;
+        with_dots(telling, self.copy_to_lost_found(namenode, caller, real_user)).await
+    }
+
+    /// Copies what can be read of this file. Reports and logs the result. The caller has the turn.
+    async fn copy_to_lost_found(&self, namenode: &Namenode, caller: &Caller, real_user: Option<&str>) -> Moved {
         let (path, directory) = (&self.path, self.directory());
         let remains = match self.copy_remains(namenode, caller, real_user).await {
             Ok(remains) => remains,
             Err(why @ (MoveError::Kept(_) | MoveError::Exists { .. })) => {
                 tracing::warn!(path, %why, "fsck did not copy a corrupt file to /lost+found");
                 let text = format!("\nFSCK did not copy {path}: {why}\n");
-                return Moved { text, has_failed: false, is_copied: false };
+                return Moved { text, has_failed: false, blocks: None };
             }
             Err(error) => {
                 tracing::warn!(path, %error, "fsck cannot copy a corrupt file to /lost+found");
                 let text = format!("\nFSCK cannot copy the remains of the corrupt file {path}: {error}\n");
-                return Moved { text, has_failed: true, is_copied: false };
+                return Moved { text, has_failed: true, blocks: None };
             }
         };
-        let Remains { files, bytes, unreadable, is_incomplete, first_failure } = remains;
+        let Remains { blocks, files, bytes, unreadable, is_incomplete, first_failure } = remains;
         let mut text =
             format!("\nFSCK copied the remains of the corrupt file {path} to {directory}: {files} files, {bytes} B\n");
         tracing::info!(path, directory, files, bytes, unreadable, "fsck copied the remains of a corrupt file");
         if let Some(error) = &first_failure {
             text.push_str(&format!("FSCK could not read {unreadable} of its blocks: {error}\n"));
         }
-        Moved { text, has_failed: first_failure.is_some(), is_copied: !is_incomplete }
+        Moved { text, has_failed: first_failure.is_some(), blocks: (!is_incomplete).then_some(blocks) }
     }
 
     async fn copy_remains(
@@ -193,9 +224,10 @@ impl FoundFile {
         let LostFound { copier, address, .. } = &namenode.lost_found;
         let (Some(copier), Some(address)) = (copier, address.get()) else { return Err(MoveError::NoCopier) };
         self.make_directories(namenode, caller, real_user).await?;
-        let runs = self.runs(&namenode.read(), caller, namenode.now());
+        let (blocks, runs) = self.runs(&namenode.read(), caller, namenode.now());
         let directory = self.directory();
-        let mut remains = Remains::default();
+        self.audit_move(namenode, caller, real_user, &directory).await;
+        let mut remains = Remains { blocks, ..Remains::default() };
         for run in &runs {
             let mut left = run.as_slice();
             while !left.is_empty() {
@@ -213,9 +245,12 @@ impl FoundFile {
                 };
                 remains.files += 1;
                 remains.bytes += copied.bytes;
+                for LocatedRange { nth, .. } in &left[..copied.blocks.min(left.len())] {
+                    remains.blocks[*nth].is_copied = true;
+                }
                 let Some(error) = copied.unreadable else { break };
                 let failed = copied.blocks.min(left.len() - 1);
-                let LocatedRange { range, is_corrupt } = &left[failed];
+                let LocatedRange { range, is_corrupt, .. } = &left[failed];
                 tracing::warn!(path = self.path, offset = range.start(), %error, "fsck cannot read a block");
                 remains.unreadable += 1;
                 remains.is_incomplete |= !is_corrupt;
@@ -282,14 +317,32 @@ impl FoundFile {
         Ok(None)
     }
 
-    /// Returns the runs of adjacent blocks with replicas.
-    fn runs(&self, state: &State, caller: &Caller, now: Now) -> Vec<Vec<LocatedRange>> {
-        let mut runs: Vec<Vec<LocatedRange>> = Vec::new();
+    /// Records in the audit log that the file is copied, before its first block is read. The calls of the copier are
+    /// recorded as calls of the user from this machine: they name neither the real user nor the caller's machine.
+    async fn audit_move(&self, namenode: &Namenode, caller: &Caller, real_user: Option<&str>, directory: &str) {
+        let Some(log) = &namenode.audit else { return };
+        log.write(Event {
+            allowed: true,
+            user: &caller.user,
+            real_user,
+            machine: &caller.machine,
+            command: "move",
+            source: Some(&self.path),
+            target: Some(directory),
+            ..Event::default()
+        })
+        .await;
+    }
+
+    /// Returns the file's blocks, none of them copied yet, and the runs of adjacent blocks with replicas.
+    fn runs(&self, state: &State, caller: &Caller, now: Now) -> (Vec<MovedBlock>, Vec<Vec<LocatedRange>>) {
+        let (mut blocks, mut runs): (Vec<MovedBlock>, Vec<Vec<LocatedRange>>) = (Vec::new(), Vec::new());
         let slot = self.inode.and_then(|inode| state.namespace.slot(inode));
-        let Some(file) = slot.and_then(|slot| state.namespace.inode(slot).as_file()) else { return runs };
+        let Some(file) = slot.and_then(|slot| state.namespace.inode(slot).as_file()) else { return (blocks, runs) };
         let reader = ReaderLocation { ip: Some(&*caller.machine) };
         let (mut at, mut is_in_run) = (0_u64, false);
-        for record in file.blocks().iter() {
+        for (nth, record) in file.blocks().iter().enumerate() {
+            blocks.push(MovedBlock { block: record.block(), is_copied: false });
             let range = ByteRange::with_length(at, record.length);
             let located = state.blocks.locate(record.id, at, reader, now);
             at = at.saturating_add(record.length);
@@ -303,11 +356,34 @@ impl FoundFile {
             }
             is_in_run = true;
             if let Some(run) = runs.last_mut() {
-                run.push(LocatedRange { range, is_corrupt: located.corrupt });
+                run.push(LocatedRange { nth, range, is_corrupt: located.corrupt });
             }
         }
-        runs
+        (blocks, runs)
     }
+}
+
+/// Sends a dot now and then, until the client has disconnected.
+async fn send_dots(telling: &TextSender) -> Disconnected {
+    loop {
+        tokio::time::sleep(DOT_INTERVAL).await;
+        if let Err(disconnected) = telling.send(".".to_owned()).await {
+            return disconnected;
+        }
+    }
+}
+
+/// Runs `work` to its end, and sends dots at the same time. A client that does not read delays only the dots.
+///
+/// Errors: `Disconnected`, when the work is done.
+async fn with_dots<T>(telling: &TextSender, work: impl Future<Output = T>) -> Result<T, Disconnected> {
+    let mut work = std::pin::pin!(work);
+    let disconnected = tokio::select! {
+        done = &mut work => return Ok(done),
+        disconnected = send_dots(telling) => disconnected,
+    };
+    work.await;
+    Err(disconnected)
 }
 
 /// Records a new directory, or one that was refused for lack of permission.
@@ -329,7 +405,35 @@ async fn audit_mkdirs(
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::{Instant, sleep};
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn client_that_does_not_read_does_not_stall_the_copy() {
+        let (telling, listening) = TextSender::new(Duration::from_secs(60));
+        // The queue is full after 80 s, and the client is given up at 160 s.
+        let mut steps = 0;
+        let work = async {
+            while steps < 300 {
+                sleep(Duration::from_secs(1)).await;
+                steps += 1;
+            }
+        };
+        let began = Instant::now();
+        assert_eq!(with_dots(&telling, work).await, Err(Disconnected));
+        assert_eq!((steps, began.elapsed()), (300, Duration::from_secs(300)));
+        drop(listening);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_ends_while_a_dot_waits_for_room() {
+        let (telling, listening) = TextSender::new(Duration::from_secs(60));
+        let began = Instant::now();
+        assert_eq!(with_dots(&telling, sleep(Duration::from_secs(110))).await, Ok(()));
+        assert_eq!(began.elapsed(), Duration::from_secs(110));
+        drop(listening);
+    }
 
     #[test]
     fn copier_reaches_the_namenode_at_a_wildcard_address() {

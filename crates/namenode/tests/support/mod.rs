@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hearth_config::Configuration;
+use hearth_namenode::fsck::BlockCopier;
 use hearth_namenode::{FormatPolicy, Handle, Namenode, NamenodeOptions};
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions, RpcError, Target};
 use hearth_testkit::{eventually, until};
@@ -26,6 +27,7 @@ pub struct TestNamenode {
     configuration: Configuration,
     clock: Arc<dyn Clock>,
     client: RpcClient,
+    copier: Option<Arc<dyn BlockCopier>>,
 }
 
 pub fn configuration() -> Configuration {
@@ -43,9 +45,18 @@ impl TestNamenode {
     }
 
     pub async fn start_with(configuration: Configuration, clock: Arc<dyn Clock>) -> Self {
+        Self::start_with_copier(configuration, clock, None).await
+    }
+
+    /// Like `start_with`. `copier`: client for the copies of `fsck -move`.
+    pub async fn start_with_copier(
+        configuration: Configuration,
+        clock: Arc<dyn Clock>,
+        copier: Option<Arc<dyn BlockCopier>>,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let client = RpcClient::new(RpcClientOptions::default());
-        let mut namenode = Self { handle: None, directory, configuration, clock, client };
+        let mut namenode = Self { handle: None, directory, configuration, clock, client, copier };
         namenode.open().await;
         namenode
     }
@@ -65,7 +76,7 @@ impl TestNamenode {
             directory: Some(self.directory.path().to_owned()),
             rpc_address: Some("127.0.0.1:0".into()),
             http_address: Some("127.0.0.1:0".into()),
-            copier: None,
+            copier: self.copier.clone(),
         };
         self.handle = Some(Namenode::start(options).await.unwrap());
     }
