@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,8 @@ impl fmt::Display for Source {
 #[derive(Clone, Debug)]
 struct Stored {
     value: String,
+    /// The value as it was set, if `value` is its expanded text.
+    unexpanded: Option<String>,
     source: Source,
     /// Line of the property in its file.
     line: Option<u32>,
@@ -39,11 +42,26 @@ struct Stored {
     is_final: bool,
 }
 
+impl Stored {
+    /// Returns a copy with the expanded text of the value.
+    fn with_text(&self, text: String) -> Self {
+        let unexpanded = self.unexpanded.as_ref().unwrap_or(&self.value).clone();
+        Self { value: text, unexpanded: Some(unexpanded), ..self.clone() }
+    }
+
+    /// Returns a copy with the value as it was set.
+    fn as_set(&self) -> Self {
+        let value = self.unexpanded.as_ref().unwrap_or(&self.value).clone();
+        Self { value, unexpanded: None, ..self.clone() }
+    }
+}
+
 /// One row of `/conf`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry<'a> {
     pub name: &'a str,
-    /// The value before variables are expanded.
+    /// The value before variables are expanded. While a server runs: the value in force, expanded if it refers to a key
+    /// that can change.
     pub value: &'a str,
     pub source: Source,
     /// Line of the property in its file.
@@ -112,7 +130,7 @@ impl Configuration {
             configuration.read(file.clone())?;
         }
         let by_programs = self.set.iter().filter(|(_, stored)| matches!(stored.source, Source::Set));
-        configuration.set.extend(by_programs.map(|(name, stored)| (name.clone(), stored.clone())));
+        configuration.set.extend(by_programs.map(|(name, stored)| (name.clone(), stored.as_set())));
         Ok(configuration)
     }
 
@@ -147,6 +165,7 @@ impl Configuration {
             let name = name.to_owned();
             let stored = Stored {
                 value: property.value,
+                unexpanded: None,
                 source: Source::File(property.file),
                 line: Some(property.line),
                 deprecated: (name != property.name).then_some(property.name),
@@ -162,6 +181,7 @@ impl Configuration {
         let current = current_name(name);
         let stored = Stored {
             value: value.into(),
+            unexpanded: None,
             source: Source::Set,
             line: None,
             deprecated: (current != name).then(|| name.to_owned()),
@@ -179,7 +199,7 @@ impl Configuration {
     /// Copies the expanded value of `from` to `to`, even if `to` has a value. Returns false if `from` has none.
     pub(crate) fn copy(&mut self, from: &str, to: &str) -> Result<bool, ConfigError> {
         let Some(value) = self.get_as(from, crate::parse::text)? else { return Ok(false) };
-        let stored = Stored { value, ..self.set[current_name(from)].clone() };
+        let stored = Stored { value, unexpanded: None, ..self.set[current_name(from)].clone() };
         self.set.insert(current_name(to).to_owned(), stored);
         Ok(true)
     }
@@ -189,11 +209,31 @@ impl Configuration {
         match from.set.get(name) {
             Some(stored) => {
                 let value = from.expanded(name, &stored.value)?.trim().to_owned();
-                self.set.insert(name.to_owned(), Stored { value, ..stored.clone() });
+                self.set.insert(name.to_owned(), stored.with_text(value));
             }
             None => self.unset(name),
         }
         Ok(())
+    }
+
+    /// Expands each value that refers to a key for which `may_change` is true, directly or through other keys. The
+    /// value then stays as it is when that key changes. Values that cannot be expanded are left unexpanded.
+    pub(crate) fn fix_references(&mut self, may_change: impl Fn(&str) -> bool) {
+        let mut fixed = Vec::new();
+        for (name, stored) in &self.set {
+            let refers = Cell::new(false);
+            let lookup = |variable: &str| {
+                let variable = current_name(variable);
+                refers.set(refers.get() || may_change(variable));
+                self.raw(variable).map(str::to_owned)
+            };
+            if let Ok(text) = expand(&stored.value, &self.environment, lookup)
+                && refers.get()
+            {
+                fixed.push((name.clone(), stored.with_text(text)));
+            }
+        }
+        self.set.extend(fixed);
     }
 
     /// Resets a key to its default.
@@ -222,13 +262,7 @@ impl Configuration {
     /// is empty.
     pub fn text(&self, name: &str) -> Result<Option<String>, ConfigError> {
         let name = current_name(name);
-        let raw = match self.set.get(name) {
-            Some(stored) => stored.value.as_str(),
-            None => match default_of(name) {
-                Some(default) => default,
-                None => return Ok(None),
-            },
-        };
+        let Some(raw) = self.raw(name) else { return Ok(None) };
         let expanded = self.expanded(name, raw)?;
         let trimmed = expanded.trim();
         Ok((!trimmed.is_empty()).then(|| trimmed.to_owned()))
@@ -353,17 +387,16 @@ impl Configuration {
         Ok(())
     }
 
+    /// Returns the unexpanded value of a key, or its default. `name`: not a deprecated one.
+    fn raw(&self, name: &str) -> Option<&str> {
+        self.set.get(name).map(|stored| stored.value.as_str()).or_else(|| default_of(name))
+    }
+
     fn expanded(&self, name: &str, raw: &str) -> Result<String, ConfigError> {
         if !raw.contains("${") {
             return Ok(raw.to_owned());
         }
-        let lookup = |variable: &str| {
-            let variable = current_name(variable);
-            self.set
-                .get(variable)
-                .map(|stored| stored.value.clone())
-                .or_else(|| default_of(variable).map(str::to_owned))
-        };
+        let lookup = |variable: &str| self.raw(current_name(variable)).map(str::to_owned);
         expand(raw, &self.environment, lookup)
             .map_err(|()| ConfigError::ExpansionDepth { key: name.to_owned(), value: raw.to_owned() })
     }

@@ -49,7 +49,7 @@ pub struct Reconfiguration<S: 'static> {
 
 #[derive(Debug)]
 struct State {
-    /// The values in force.
+    /// The values in force. None refers to a key that can change.
     configuration: Configuration,
     is_running: bool,
     last: Option<ReconfigurationTask>,
@@ -102,9 +102,12 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 
 impl<S: 'static> Reconfiguration<S> {
     /// `configuration`: the values in force. `keys`: those that can change.
-    pub fn new(program: Program, configuration: Configuration, keys: &'static [ReconfigurableKey<S>]) -> Self {
+    pub fn new(program: Program, mut configuration: Configuration, keys: &'static [ReconfigurableKey<S>]) -> Self {
         let mut keys: Vec<_> = keys.iter().collect();
         keys.sort_unstable_by_key(|key| key.name);
+        // Otherwise a change of one key would seem to change the others that refer to it, which the server would not
+        // know.
+        configuration.fix_references(|name| keys.binary_search_by_key(&name, |key| key.name).is_ok());
         Self { program, keys, state: Mutex::new(State { configuration, is_running: false, last: None }) }
     }
 
@@ -280,6 +283,45 @@ mod tests {
         // What was applied is in force; what was refused is tried again.
         assert_eq!(run().changes.len(), 3);
         assert_eq!(server.taken(), [("dfs.hosts", "()".to_owned())]);
+    }
+
+    #[test]
+    fn values_that_refer_to_a_changed_key_are_applied() {
+        let directory = tempfile::tempdir().unwrap();
+        let write_limit = |limit: &str| {
+            write(
+                directory.path(),
+                &[
+                    ("dfs.block.invalidate.limit", limit),
+                    ("dfs.namenode.replication.max-streams", "${other}"),
+                    ("other", "${dfs.block.invalidate.limit}"),
+                ],
+            );
+        };
+        write_limit("7");
+        let mut conf = Configuration::load_dir(directory.path(), Environment::empty()).unwrap();
+        conf.set("dfs.heartbeat.interval", "${dfs.block.invalidate.limit}");
+        let (server, reconfiguration) = (Server::default(), Reconfiguration::new(Program::Namenode, conf, KEYS));
+        let run = || {
+            reconfiguration.run(&server, || 0).unwrap();
+            reconfiguration.last().unwrap().changes
+        };
+        assert_eq!(run(), []);
+        for (old, new) in [("7", "8"), ("8", "9")] {
+            write_limit(new);
+            let changes = run();
+            let is_from_old = |change: &ChangedKey| change.old == old && change.new.as_deref() == Some(new);
+            assert!(changes.iter().all(is_from_old), "{changes:?}");
+            let wanted = [("limit", new.to_owned()), ("heartbeat", format!("{new}s")), ("streams", new.to_owned())];
+            assert_eq!(server.taken(), wanted);
+            // A key that cannot change keeps its value.
+            let in_force = reconfiguration.configuration();
+            let of = |name: &str| in_force.entries_set().find(|entry| entry.name == name).unwrap();
+            assert_eq!([of("dfs.namenode.replication.max-streams").value, of("other").value], [new, "7"]);
+            assert!(of("other").place().contains("hdfs-site.xml line"));
+            assert_eq!(of("dfs.heartbeat.interval").source, crate::Source::Set);
+        }
+        assert_eq!(run(), []);
     }
 
     /// Starts a second task from within the first.
