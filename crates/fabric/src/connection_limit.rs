@@ -5,6 +5,7 @@
 //! connections are never closed: if all are busy, the newest is refused. Among the candidates, the oldest of the party
 //! with the most connections is closed, so one host cannot displace the others.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,6 +19,10 @@ use crate::stream::Party;
 
 /// Marks a busy connection, in place of the time since which it is idle.
 const BUSY: u64 = u64::MAX;
+
+/// Maximum number of connections that are closed for a new one. More than one are closed only after the limits were
+/// lowered; a bound, because each is searched among all connections.
+const CLOSED_AT_ONCE_MAX: usize = 8;
 
 /// Limits of [`ConnectionLimit`].
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +55,12 @@ impl ConnectionLimitOptions {
         let connections_max = self.connections_max.max(1);
         let pending_max = self.pending_max.clamp(1, (connections_max / 2).max(1));
         Self { connections_max, pending_max, ..self }
+    }
+
+    /// Returns the number of pending connections from which on they are closed before idle ones. If they always went
+    /// first, they would share a single place whenever established connections hold all the others.
+    fn many_pending(&self) -> usize {
+        self.pending_max.div_ceil(4)
     }
 }
 
@@ -115,17 +126,13 @@ impl ConnectionLimit {
         Arc::new(Self { began: Instant::now(), state: Mutex::new(state) })
     }
 
-    /// Replaces the limits. Connections beyond them are closed if they are pending or idle; busy ones stay until they
-    /// end.
+    /// Replaces the limits. Connections beyond the maximum numbers of all and of pending ones are closed if they are
+    /// pending or idle. Busy ones stay. Once they are idle, new connections displace them, several each, until the
+    /// limits are kept. Connections of a party beyond a lower `of_party_max` stay until they end.
     pub fn set_options(&self, options: ConnectionLimitOptions) {
         let mut state = self.state.lock();
         state.options = options.consistent();
-        let mut closed = Vec::new();
-        while state.count() > state.options.connections_max
-            && let Some(left) = self.make_room(&mut state, None)
-        {
-            closed.push(left);
-        }
+        let closed = state.take_surplus(self.now());
         drop(state);
         closed.into_iter().for_each(OpenConnection::leave);
     }
@@ -154,6 +161,14 @@ impl ConnectionLimit {
         } else {
             None
         };
+        // After the limits were lowered.
+        let mut surplus = Vec::new();
+        while state.count() >= state.options.connections_max
+            && surplus.len() + 1 < CLOSED_AT_ONCE_MAX
+            && let Some(further) = self.make_room(&mut state, None)
+        {
+            surplus.push(further);
+        }
         let number = state.next;
         state.next += 1;
         let of_party = state.parties.entry(party).or_default().clone();
@@ -162,9 +177,7 @@ impl ConnectionLimit {
         let (give_way, gives_way) = oneshot::channel();
         state.pending.insert(number, OpenConnection { party, of_party, since: since.clone(), give_way });
         drop(state);
-        if let Some(left) = left {
-            left.leave();
-        }
+        left.into_iter().chain(surplus).for_each(OpenConnection::leave);
         Some((ConnectionPermit { all: self.clone(), number, since }, ShedSignal(gives_way)))
     }
 
@@ -178,9 +191,7 @@ impl ConnectionLimit {
 
     /// Removes a connection to make room; only a connection of `party`, if given.
     fn make_room(&self, state: &mut OpenConnections, party: Option<Party>) -> Option<OpenConnection> {
-        // If pending connections always went first, they would share a single place whenever established connections
-        // hold all the others.
-        let few = state.pending.len() < state.options.pending_max.div_ceil(4);
+        let few = state.pending.len() < state.options.many_pending();
         let idle_min = state.options.idle_min;
         let quiet = |state: &mut OpenConnections| state.take_idle(party, self.now(), idle_min);
         if party.is_none() && few {
@@ -201,6 +212,11 @@ impl OpenConnections {
         self.pending.len() + self.established.len()
     }
 
+    /// Returns the number of connections beyond the maximum.
+    fn surplus(&self) -> usize {
+        self.count().saturating_sub(self.options.connections_max)
+    }
+
     /// Removes the oldest pending connection of the party with the most connections.
     fn take_pending(&mut self, party: Option<Party>) -> Option<OpenConnection> {
         let mut best: Option<(usize, u64)> = None;
@@ -218,16 +234,14 @@ impl OpenConnections {
 
     /// Removes the longest idle connection of the party with the most connections.
     fn take_idle(&mut self, party: Option<Party>, now: u64, idle_min: Duration) -> Option<OpenConnection> {
-        let latest = now.checked_sub(u64::try_from(idle_min.as_micros()).ok()?)?;
         let mut best: Option<(usize, u64, u64)> = None;
-        for (number, entry) in &self.established {
-            let since = entry.since.load(Ordering::Relaxed);
-            if since == BUSY || since > latest || party.is_some_and(|party| party != entry.party) {
+        for (since, number, entry) in self.idle(now, idle_min) {
+            if party.is_some_and(|party| party != entry.party) {
                 continue;
             }
             let count = entry.of_party.load(Ordering::Relaxed);
             if best.is_none_or(|(most, oldest, _)| (count, oldest) > (most, since)) {
-                best = Some((count, since, *number));
+                best = Some((count, since, number));
             }
         }
         let entry = self.established.remove(&best?.2)?;
@@ -235,11 +249,72 @@ impl OpenConnections {
         Some(entry)
     }
 
+    /// Returns the connections that have been idle for `idle_min`: the time since when, and the number of each.
+    fn idle(&self, now: u64, idle_min: Duration) -> impl Iterator<Item = (u64, u64, &OpenConnection)> {
+        let latest = u64::try_from(idle_min.as_micros()).ok().and_then(|idle_min| now.checked_sub(idle_min));
+        latest.into_iter().flat_map(move |latest| {
+            self.established.iter().filter_map(move |(number, entry)| {
+                let since = entry.since.load(Ordering::Relaxed);
+                (since != BUSY && since <= latest).then_some((since, *number, entry))
+            })
+        })
+    }
+
+    /// Removes the connections beyond the limits that are pending or idle, in the order in which
+    /// [`make_room`](ConnectionLimit::make_room) would. Sorts them, because it may be most of them.
+    fn take_surplus(&mut self, now: u64) -> Vec<OpenConnection> {
+        let options = self.options;
+        let pending = self.pending.len();
+        let beyond_pending = pending.saturating_sub(options.pending_max);
+        let beyond_few = (pending + 1).saturating_sub(options.many_pending());
+        let mut closed = self.take_first_pending(self.surplus().min(beyond_few).max(beyond_pending));
+        let idle = first_closed(self.idle(now, options.idle_min), self.surplus());
+        for number in idle {
+            if let Some(entry) = self.established.remove(&number) {
+                self.count_back(&entry);
+                closed.push(entry);
+            }
+        }
+        closed.extend(self.take_first_pending(self.surplus()));
+        closed
+    }
+
+    /// Removes `count` pending connections, in the order of [`take_pending`](Self::take_pending).
+    fn take_first_pending(&mut self, count: usize) -> Vec<OpenConnection> {
+        let first = first_closed(self.pending.iter().map(|(number, entry)| (*number, *number, entry)), count);
+        let closed: Vec<_> = first.into_iter().filter_map(|number| self.pending.remove(&number)).collect();
+        closed.iter().for_each(|entry| self.count_back(entry));
+        closed
+    }
+
     fn count_back(&mut self, entry: &OpenConnection) {
         if entry.of_party.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.parties.remove(&entry.party);
         }
     }
+}
+
+/// Returns the numbers of the `count` candidates that are closed first: each time the oldest of the party with the most
+/// connections. Candidates: age, number, connection.
+fn first_closed<'a>(candidates: impl Iterator<Item = (u64, u64, &'a OpenConnection)>, count: usize) -> Vec<u64> {
+    if count == 0 {
+        return Vec::new();
+    }
+    let mut candidates: Vec<_> = candidates.collect();
+    candidates.sort_unstable_by_key(|(age, number, _)| (*age, *number));
+    let mut of_parties = HashMap::new();
+    let mut order: Vec<_> = candidates
+        .into_iter()
+        .map(|(age, number, entry)| {
+            // The connections that the party has once its older candidates are closed.
+            let of_party = of_parties.entry(entry.party).or_insert_with(|| entry.of_party.load(Ordering::Relaxed));
+            let place = (Reverse(*of_party), age, number);
+            *of_party = of_party.saturating_sub(1);
+            place
+        })
+        .collect();
+    order.sort_unstable();
+    order.into_iter().take(count).map(|(.., number)| number).collect()
 }
 
 impl OpenConnection {
@@ -359,6 +434,33 @@ mod tests {
         assert!(places.admit(party(1)).is_none());
         places.set_options(ConnectionLimitOptions::new(3));
         assert!(places.admit(party(1)).is_some());
+    }
+
+    #[test]
+    fn new_connections_close_those_beyond_a_lowered_limit() {
+        let places = places(16, 8);
+        let mut known: Vec<_> = (0..12).map(|_| places.admit(party(1)).unwrap()).collect();
+        known.iter().for_each(|(place, _)| place.mark_established());
+        places.set_options(ConnectionLimitOptions::new(2));
+        assert_eq!(places.taken(), 12, "all are busy");
+        known.iter().for_each(|(place, _)| place.mark_idle());
+        let (first, mut first_gives_way) = places.admit(party(1)).unwrap();
+        first.mark_established();
+        assert_eq!(places.taken(), 12 - CLOSED_AT_ONCE_MAX + 1);
+        let _second = places.admit(party(1)).unwrap();
+        assert_eq!(places.taken(), 2);
+        assert!(known.iter_mut().all(|(_, gives_way)| gave_way(gives_way)) && !gave_way(&mut first_gives_way));
+    }
+
+    #[test]
+    fn lowered_limit_of_pending_connections_closes_the_oldest_of_the_largest_party() {
+        let places = places(100, 50);
+        let (_honest, mut honest) = places.admit(party(1)).unwrap();
+        let mut others: Vec<_> = (0..10).map(|_| places.admit(party(2)).unwrap()).collect();
+        places.set_options(ConnectionLimitOptions { pending_max: 3, ..ConnectionLimitOptions::new(100) });
+        assert_eq!(places.taken(), 3);
+        let closed: Vec<_> = others.iter_mut().map(|(_, other)| gave_way(other)).collect();
+        assert!(closed[..8].iter().all(|closed| *closed) && closed[8..] == [false, false] && !gave_way(&mut honest));
     }
 
     #[test]
