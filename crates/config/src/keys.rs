@@ -605,7 +605,7 @@ keys! {
     /// Time for which a one-sided reader may rely on an advertised address of a replica's memory.
     HEARTH_ADVERTISE_LEASE: Key<Duration> = "hearth.advertise.lease", duration_s, "10" for [Datanode];
     /// Time for which a replica's memory stays valid after it was announced to a Hearth namenode, which sends the
-    /// address with the block's locations; 0 = no announcements.
+    /// address with the block's locations; at most 600 s; 0 = no announcements.
     HEARTH_ANNOUNCE_LEASE: Key<Duration> = "hearth.announce.lease", duration_s, "15" for [Datanode];
     /// Maximum bytes of replicas whose memory is announced to namenodes; 0 = a quarter of what may be registered.
     HEARTH_ANNOUNCE_MAX: Key<u64> = "hearth.announce.max", bytes, "0" for [Datanode];

@@ -12,6 +12,7 @@ use hearth_fabric::one_sided::Transport;
 use hearth_fabric::tcp::SocketOptions;
 use hearth_types::{Clock, StorageType};
 use hearth_web::webhdfs::Service;
+use hearth_wire::announcement;
 use hearth_wire::data_transfer::PACKET_BYTES_MAX;
 use parking_lot::RwLock;
 
@@ -298,7 +299,8 @@ impl ChangeableOptions {
 
 impl AnnouncementOptions {
     pub fn read(conf: &Configuration) -> Result<Self, ConfigError> {
-        Ok(Self { lease: conf.get(keys::HEARTH_ANNOUNCE_LEASE)?, bytes_max: conf.get(keys::HEARTH_ANNOUNCE_MAX)? })
+        let lease = conf.get(keys::HEARTH_ANNOUNCE_LEASE)?.min(announcement::LEASE_MAX);
+        Ok(Self { lease, bytes_max: conf.get(keys::HEARTH_ANNOUNCE_MAX)? })
     }
 }
 
@@ -311,7 +313,7 @@ impl StreamOptions {
             memory_bytes: conf.get(keys::HEARTH_DATANODE_STREAM_MEMORY_BYTES)?,
             nice: conf.get(keys::HEARTH_DATANODE_STREAM_NICE)?.min(19) as i32,
             cores_share: conf.get(keys::HEARTH_DATANODE_STREAM_CORES_SHARE)?.max(COPY_CORES_SHARE_MIN),
-            resume_timeout: conf.get(keys::HEARTH_DATANODE_STREAM_RESUME_TIMEOUT)?,
+            resume_timeout: conf.get(keys::HEARTH_DATANODE_STREAM_RESUME_TIMEOUT)?.min(INTERVAL_MAX),
         })
     }
 }
@@ -321,7 +323,7 @@ impl TimingOptions {
         Ok(Self {
             heartbeat: conf.timeout(keys::DFS_HEARTBEAT_INTERVAL)?,
             block_report: conf.timeout(keys::DFS_BLOCKREPORT_INTERVAL)?.min(INTERVAL_MAX),
-            block_report_initial_delay: conf.get(keys::DFS_BLOCKREPORT_INITIAL_DELAY)?,
+            block_report_initial_delay: conf.get(keys::DFS_BLOCKREPORT_INITIAL_DELAY)?.min(INTERVAL_MAX),
             block_report_split: conf.get(keys::DFS_BLOCKREPORT_SPLIT_THRESHOLD)?,
             incremental_report: conf.get(keys::DFS_BLOCKREPORT_INCREMENTAL_INTERVAL)?,
             cache_report: conf.timeout(keys::DFS_CACHEREPORT_INTERVAL)?.min(INTERVAL_MAX),
@@ -491,6 +493,23 @@ mod tests {
         let refused = DatanodeOptions::from_configuration(Arc::new(configuration), "me", "here", clock);
         let said = refused.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(said.contains(key) && said.contains(value), "{said}");
+    }
+
+    #[test]
+    fn durations_that_are_added_to_a_time_are_bounded() {
+        let longest = format!("{}s", u64::MAX);
+        let configuration = [
+            "hearth.announce.lease",
+            "hearth.datanode.stream.resume.timeout",
+            "dfs.blockreport.initialDelay",
+            "dfs.blockreport.intervalMsec",
+        ]
+        .into_iter()
+        .fold(Configuration::empty(), |configuration, key| configuration.with(key, longest.as_str()));
+        let timing = TimingOptions::read(&configuration).unwrap();
+        assert_eq!((timing.block_report_initial_delay, timing.block_report), (INTERVAL_MAX, INTERVAL_MAX));
+        assert_eq!(StreamOptions::read(&configuration).unwrap().resume_timeout, INTERVAL_MAX);
+        assert_eq!(AnnouncementOptions::read(&configuration).unwrap().lease, Duration::from_secs(600));
     }
 
     #[test]

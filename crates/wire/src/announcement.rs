@@ -16,6 +16,9 @@ pub const ADVERTISEMENT_BYTES_MAX: usize = 1024;
 /// Maximum number of replicas that one DataNode announces to one NameNode.
 pub const ANNOUNCED_MAX: usize = 4096;
 
+/// Longest lease of an announcement. DataNodes claim none that is longer, and NameNodes do not accept one.
+pub const LEASE_MAX: Duration = Duration::from_secs(600);
+
 /// Part of a heartbeat. Announced replicas that were not withdrawn hold for `lease`, counted from the time at which the
 /// NameNode sent `word`.
 #[derive(Clone, PartialEq, Eq, Debug)]

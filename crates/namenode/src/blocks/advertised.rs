@@ -19,14 +19,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hearth_types::{BlockId, DatanodeId, GenerationStamp, LocatedAdvertisement, LocatedBlock};
-use hearth_wire::announcement::{ADVERTISEMENT_BYTES_MAX, ANNOUNCED_MAX, Announcement, AnnouncementAck};
+use hearth_wire::announcement::{ADVERTISEMENT_BYTES_MAX, ANNOUNCED_MAX, Announcement, AnnouncementAck, LEASE_MAX};
 
 use super::datanodes::{DatanodeIndex, StorageIndex};
 use super::{BlockMap, Now};
 use crate::dense_map::IdHasher;
-
-/// Longest lease. No datanode keeps memory longer for a namenode; a longer claim is not accepted.
-const LEASE_MAX: Duration = Duration::from_secs(600);
 
 /// Approximate overhead of an entry in addition to its bytes.
 const ENTRY_BYTES: usize = 96;
