@@ -14,7 +14,8 @@ use crate::sys;
 #[derive(Debug)]
 pub struct Budget {
     limit: AtomicU64,
-    /// The limit was lowered below the used bytes, which must shrink.
+    /// The limit was lowered below the used bytes, which must shrink. Set after the limit, so that a thread
+    /// that finds it set also finds that limit.
     is_lowered: AtomicBool,
     used: AtomicU64,
     /// Held while memory for a copy is allocated, from the check of the free memory on.
@@ -44,20 +45,30 @@ impl Budget {
 
     /// Changes the limit. Bytes beyond a lower one stay counted, and nothing more can be taken until they are released.
     pub fn set_limit(&self, limit: u64) {
-        self.limit.store(limit, Ordering::Relaxed);
-        self.is_lowered.store(true, Ordering::Relaxed);
+        let before = self.limit.swap(limit, Ordering::Relaxed);
+        if limit < before && limit < self.used() {
+            self.is_lowered.store(true, Ordering::Release);
+        }
     }
 
     /// Returns the used bytes beyond the limit if it was lowered. Zero once the use has fallen below it.
     pub fn beyond_lowered_limit(&self) -> u64 {
-        if !self.is_lowered.load(Ordering::Relaxed) {
+        if !self.is_lowered.load(Ordering::Acquire) {
             return 0;
         }
-        let beyond = self.used().saturating_sub(self.limit());
-        if beyond == 0 {
-            self.is_lowered.store(false, Ordering::Relaxed);
+        let beyond = || self.used().saturating_sub(self.limit());
+        match beyond() {
+            0 => {
+                self.is_lowered.swap(false, Ordering::AcqRel);
+                // The limit may have been lowered again since it was read.
+                let beyond = beyond();
+                if beyond > 0 {
+                    self.is_lowered.store(true, Ordering::Release);
+                }
+                beyond
+            }
+            beyond => beyond,
         }
-        beyond
     }
 
     pub fn used(&self) -> u64 {
@@ -198,9 +209,13 @@ mod tests {
         share.shrink_to(40);
         assert_eq!(budget.beyond_lowered_limit(), 0);
         assert!(budget.take(10).is_some());
-        // Found bytes alone do not count as a lowered limit.
+        // Found bytes alone do not count as a lowered limit, and neither does a raised one.
         let _found = budget.take_found(90);
         assert_eq!(budget.beyond_lowered_limit(), 0);
+        budget.set_limit(60);
+        assert_eq!(budget.beyond_lowered_limit(), 0);
+        budget.set_limit(55);
+        assert_eq!(budget.beyond_lowered_limit(), 75);
     }
 
     #[test]
