@@ -15,8 +15,8 @@ impl Blockstore {
     }
 
     /// Changes the limit of the memory for replicas. As at the start, it is lowered to what the tmpfs and the cgroup
-    /// can hold. Below the used memory, clean replicas are evicted now, and the others as they get to disk; until then
-    /// no replica gets new memory.
+    /// can hold. Below the used memory, clean replicas are evicted now, and the others as they get to disk. Until then
+    /// no replica gets new memory but free slots of slabs, whose memory is already counted.
     ///
     /// Errors: `BadOptions`: no storage directory has replicas in memory, or the tmpfs is too small; `Io`.
     pub fn set_memory_limit(&self, limit: u64) -> Result<()> {
@@ -25,9 +25,7 @@ impl Blockstore {
         }
         let mut warnings = Vec::new();
         let wanted = MemoryOptions { limit, ..self.options.memory.clone() };
-        let Some(limit) = memory_limit(&wanted, &mut warnings)? else {
-            return Err(StoreError::BadOptions(warnings.join("; ")));
-        };
+        let limit = memory_limit(&wanted, &mut warnings)?.map_err(StoreError::BadOptions)?;
         for warning in &warnings {
             tracing::warn!("{warning}");
         }

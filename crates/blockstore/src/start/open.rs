@@ -45,9 +45,18 @@ impl Blockstore {
         }
         let uuid = common_uuid(&seen, &options)?;
         let uses_memory = options.volumes.iter().any(|volume| volume.engine == Engine::Memory);
-        let limit = if uses_memory { memory_limit(&options.memory, &mut warnings)? } else { Some(0) };
+        let limit = match uses_memory {
+            true => memory_limit(&options.memory, &mut warnings)?,
+            false => Ok(0),
+        };
+        if let Err(too_small) = &limit {
+            warnings.push(format!(
+                "{too_small}: storage directories of the engine memory are used with the engine mmap instead. Mount a larger tmpfs and \
+                 name it in hearth.memory.dir"
+            ));
+        }
         let engine_of = |volume: &VolumeOptions| match volume.engine {
-            Engine::Memory if limit.is_none() => Engine::Mmap,
+            Engine::Memory if limit.is_err() => Engine::Mmap,
             engine => engine,
         };
         let mut volumes = Vec::new();
@@ -195,8 +204,12 @@ fn random_uuid() -> Result<String> {
     Ok(format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
 }
 
-/// Returns the limit that tmpfs and cgroup can hold. `None`: too little for a memory tier; files perform better.
-pub(crate) fn memory_limit(memory: &MemoryOptions, warnings: &mut Vec<String>) -> Result<Option<u64>> {
+/// Returns the limit that tmpfs and cgroup can hold. An inner `Err` is the reason why a memory tier makes no sense: there
+/// is too little memory, and files perform better.
+pub(crate) fn memory_limit(
+    memory: &MemoryOptions,
+    warnings: &mut Vec<String>,
+) -> Result<std::result::Result<u64, String>> {
     let dir = memory.dir.display();
     let space = sys::space(&memory.dir).map_err(StoreError::io("get the free space of", &memory.dir))?;
     if !space.in_memory {
@@ -206,11 +219,7 @@ pub(crate) fn memory_limit(memory: &MemoryOptions, warnings: &mut Vec<String>) -
     // A size of 0 means a tmpfs without a limit.
     let room = if space.size > 0 { space.size } else { u64::MAX }.min(cgroup_limit().unwrap_or(u64::MAX) / 16 * 15);
     if room < least {
-        warnings.push(format!(
-            "{dir} has room for {room} bytes, too few for replicas in memory (at least {least}): storage directories of the engine memory \
-             are used with the engine mmap instead. Mount a larger tmpfs and name it in hearth.memory.dir"
-        ));
-        return Ok(None);
+        return Ok(Err(format!("{dir} has room for {room} bytes, too few for replicas in memory (at least {least})")));
     }
     let mut limit = memory.limit;
     if space.size > 0 && limit > space.size {
@@ -227,7 +236,7 @@ pub(crate) fn memory_limit(memory: &MemoryOptions, warnings: &mut Vec<String>) -
     if limit < LIMIT_MIN {
         warnings.push(format!("memory limit of {limit} bytes is too small: replicas are written to disk at once"));
     }
-    Ok(Some(limit))
+    Ok(Ok(limit))
 }
 
 /// Returns the memory limit of this process: the lowest of its cgroup and of those above it, if any has one.
