@@ -12,8 +12,9 @@ const LOOK_INTERVAL_MS: u64 = 10_000;
 /// Number of suspect replicas that are checked between two flushes.
 const SUSPECTS_AT_ONCE: usize = 4;
 
-/// Interval between two checks of lent memory; a little less than the pause of the thread that does it.
-const LENT_INTERVAL_MS: u64 = 900;
+/// Interval between two checks of lent memory and of open files; a little less than the pause of the thread that does
+/// them.
+const CHECK_INTERVAL_MS: u64 = 900;
 
 impl Blockstore {
     /// Starts the threads, unless `StoreOptions::background` is off. Dropping this value ends them.
@@ -37,11 +38,12 @@ impl Blockstore {
             })?;
         }
         self.spawn("read-back".to_owned(), |store| {
-            let mut lent_looked_at_ms = store.now_ms();
+            let mut checked_at_ms = store.now_ms();
             while store.threads.pause(Duration::from_secs(1)) {
-                if store.now_ms() - lent_looked_at_ms >= LENT_INTERVAL_MS {
+                if store.now_ms() - checked_at_ms >= CHECK_INTERVAL_MS {
                     store.sweep_lent();
-                    lent_looked_at_ms = store.now_ms();
+                    store.open_files.tidy_if_beyond();
+                    checked_at_ms = store.now_ms();
                 }
                 store.shrink_to_limit();
                 store.run_read_back();

@@ -61,7 +61,8 @@ impl Blockstore {
     }
 
     /// Changes the maximum number of replicas that stay open between reads. As at the start, it is at most an eighth
-    /// of the process's descriptors. Replicas beyond it are closed. May wait for a disk.
+    /// of the process's descriptors. Replicas beyond it are closed; one whose files are being opened follows
+    /// within seconds. May wait for a disk.
     pub fn set_open_replicas_max(&self, replicas: usize) {
         self.open_files.set_max(replicas);
         self.open_files.tidy();

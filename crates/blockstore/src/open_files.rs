@@ -125,6 +125,14 @@ impl OpenFileCache {
         true
     }
 
+    /// Closes the files that an earlier [`Self::tidy`] had to leave open. Where the limit is now zero, no read calls
+    /// `tidy` again.
+    pub fn tidy_if_beyond(&self) {
+        if self.len() > self.max() {
+            self.tidy();
+        }
+    }
+
     /// Closes the files beyond the limits. The caller holds no lock of a replica.
     pub fn tidy(&self) {
         let wanted = self.wanting.swap(0, Ordering::Relaxed) > 0;
@@ -143,7 +151,7 @@ impl OpenFileCache {
             };
             let Some(replica) = entry.upgrade() else { continue };
             let Some(mut core) = replica.core_within(CORE_LOCK_TIMEOUT) else {
-                // A thread is opening its files, which may wait for a disk. Retry at the next turn.
+                // A thread is opening its files, which may wait for a disk. The next call retries.
                 self.entries.lock().push_back(entry);
                 return;
             };
