@@ -11,6 +11,7 @@ use hearth_types::{BlockPoolId, DatanodeUuid};
 use parking_lot::{Mutex, RwLock};
 
 use crate::counters::Counters;
+use crate::limits::ShrinkPace;
 use crate::memory::budget::Budget;
 use crate::open_files::OpenFileCache;
 use crate::pool::Pool;
@@ -34,6 +35,7 @@ pub struct State {
     pub(crate) volumes: Vec<Arc<Volume>>,
     pub(crate) warnings: Vec<String>,
     pub(crate) budget: Arc<Budget>,
+    pub(crate) shrink_pace: Mutex<ShrinkPace>,
     /// Milliseconds; `StoreOptions::flush_delay` at the start.
     pub(crate) flush_delay_ms: AtomicU64,
     pub(crate) pools: RwLock<HashMap<BlockPoolId, Arc<Pool>>>,
@@ -79,6 +81,7 @@ impl State {
             volumes,
             warnings,
             budget,
+            shrink_pace: Mutex::default(),
             flush_delay_ms,
             pools: RwLock::new(HashMap::new()),
             attaching: Mutex::new(()),

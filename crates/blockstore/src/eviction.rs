@@ -5,6 +5,7 @@ use std::io;
 use crate::blockstore::Blockstore;
 use crate::counters::count;
 use crate::memory::copy::MemoryCopy;
+use crate::replica::cached_files::CachedFiles;
 use crate::sys;
 use crate::{WithdrawReason, WithdrawReply};
 
@@ -69,16 +70,24 @@ impl Blockstore {
             if !core.copies.is_in_memory() {
                 continue;
             }
-            // Close the store's own descriptors, so that they do not hold the memory.
-            core.copies.take_cached_files();
             // The data on a failed disk may differ from what was written to it: the copy in memory is evacuated to
             // another storage.
             let clean = core.lifecycle.is_finalized() && core.is_on_disk() && !replica.slice.volume.is_failed();
+            // Only shown memory may become free by its withdrawal.
+            let own = core.copies.cached_files().and_then(CachedFiles::in_memory);
+            let is_held = |memory: &MemoryCopy| memory.is_pinned_beside(own) && !memory.is_shown();
             let keep = !clean
-                || !core.copies.memory().is_some_and(&may)
+                || core.copies.memory().is_some_and(is_held)
                 || core.lifecycle.is_corrupt()
                 || core.lifecycle.recovery().is_some();
-            let keep = keep
+            if keep {
+                drop(core);
+                self.resident.lock().keep(entry);
+                continue;
+            }
+            // Close the store's own descriptors, so that they do not hold the memory.
+            core.copies.take_cached_files();
+            let keep = !core.copies.memory().is_some_and(&may)
                 || core.eviction.pass()
                 || self.withdraw(&replica, &mut core, WithdrawReason::Eviction) == WithdrawReply::Later
                 || core.copies.memory().is_some_and(MemoryCopy::is_pinned);

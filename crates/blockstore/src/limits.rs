@@ -30,17 +30,31 @@ impl Blockstore {
             tracing::warn!("{warning}");
         }
         self.budget.set_limit(limit);
+        *self.shrink_pace.lock() = ShrinkPace::default();
         self.shrink_to_limit();
         // The flushers find that memory is short.
         self.threads.wake();
         Ok(())
     }
 
-    /// Evicts clean replicas while a lowered limit is exceeded.
+    /// Evicts clean replicas while a lowered limit is exceeded. Does nothing if the last pass was too recent.
     pub(crate) fn shrink_to_limit(&self) {
         let beyond = self.budget.beyond_lowered_limit();
-        if beyond > 0 {
-            self.reclaim(beyond);
+        if beyond == 0 {
+            return;
+        }
+        let flushed = self.counters.flushed_replicas.load(Ordering::Relaxed);
+        if !self.shrink_pace.lock().begin(self.now_ms(), flushed) {
+            return;
+        }
+        let has_freed = self.reclaim(beyond);
+        if self.shrink_pace.lock().end(has_freed) {
+            let (used, limit) = (self.budget.used(), self.budget.limit());
+            tracing::warn!(
+                used,
+                limit,
+                "the lowered memory limit cannot be kept now: the rest is not on disk, or in use; will retry"
+            );
         }
     }
 
@@ -77,5 +91,84 @@ impl Blockstore {
     /// they are closed.
     pub fn set_mapped_bytes_max(&self, bytes: u64) {
         self.open_files.mapped.set_max(bytes);
+    }
+}
+
+/// Shortest and longest pause between two passes of [`Blockstore::shrink_to_limit`], which look at all replicas.
+const SHRINK_PAUSE_MIN_MS: u64 = 1000;
+const SHRINK_PAUSE_MAX_MS: u64 = 60_000;
+
+/// Pace of the passes that evict replicas while a lowered limit is exceeded. The pauses double while nothing can be
+/// freed, for example because the rest is pinned.
+#[derive(Default)]
+pub(crate) struct ShrinkPace {
+    /// Time of the last pass.
+    last_ms: u64,
+    /// Zero before the first pass.
+    pause_ms: u64,
+    /// Number of replicas that had been flushed before the last pass.
+    flushed: u64,
+}
+
+impl ShrinkPace {
+    /// Begins a pass if one is due. A replica that was flushed can probably be evicted, and ends a long pause.
+    fn begin(&mut self, now_ms: u64, flushed: u64) -> bool {
+        if flushed != self.flushed {
+            self.pause_ms = self.pause_ms.min(SHRINK_PAUSE_MIN_MS);
+        }
+        if now_ms < self.last_ms.saturating_add(self.pause_ms) {
+            return false;
+        }
+        (self.last_ms, self.flushed) = (now_ms, flushed);
+        // No other thread begins one until this one ends.
+        self.pause_ms = self.pause_ms.max(SHRINK_PAUSE_MIN_MS);
+        true
+    }
+
+    /// Ends a pass. True: for about a minute none has freed anything, which is to be logged.
+    fn end(&mut self, has_freed: bool) -> bool {
+        if has_freed {
+            self.pause_ms = SHRINK_PAUSE_MIN_MS;
+            return false;
+        }
+        let before = self.pause_ms;
+        self.pause_ms = (before * 2).min(SHRINK_PAUSE_MAX_MS);
+        before < SHRINK_PAUSE_MAX_MS && self.pause_ms == SHRINK_PAUSE_MAX_MS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passes_that_free_nothing_become_rare() {
+        let mut pace = ShrinkPace::default();
+        let mut passes = Vec::new();
+        let mut logged = Vec::new();
+        for second in 0..300 {
+            if pace.begin(second * 1000, 7) {
+                passes.push(second);
+                if pace.end(false) {
+                    logged.push(second);
+                }
+            }
+        }
+        assert_eq!(passes, [0, 2, 6, 14, 30, 62, 122, 182, 242]);
+        assert_eq!(logged, [62]);
+    }
+
+    #[test]
+    fn freed_or_flushed_replicas_end_a_long_pause() {
+        let mut pace = ShrinkPace::default();
+        for second in 0..100 {
+            if pace.begin(second * 1000, 0) {
+                pace.end(false);
+            }
+        }
+        assert!(!pace.begin(100_000, 0));
+        assert!(pace.begin(100_000, 1));
+        assert!(!pace.end(true) && !pace.begin(100_500, 2));
+        assert!(pace.begin(101_000, 2));
     }
 }

@@ -120,6 +120,19 @@ fn memory_limit_changes_while_the_store_is_used() {
 }
 
 #[test]
+fn lowered_memory_limit_is_kept_once_replicas_are_unpinned() {
+    let bed = small_memory();
+    let store = bed.open();
+    fill(&store);
+    let held: Vec<_> = (0..3).map(|id| store.pin(&block(id, 1, 0)).unwrap().expect("there is room")).collect();
+    store.set_memory_limit(2 << 20).unwrap();
+    assert!(store.metrics().memory_used > 2 << 20);
+    assert!((0..3).all(|id| info(&store, id).in_memory) && held.iter().all(PinnedReplica::is_current));
+    drop(held);
+    wait_for(|| store.metrics().memory_used <= 2 << 20);
+}
+
+#[test]
 fn flush_delay_changes_while_the_store_is_used() {
     let mut bed = small_memory();
     bed.options.flush_delay = Duration::from_secs(3600);
