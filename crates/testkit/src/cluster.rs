@@ -356,10 +356,11 @@ impl NodeProcess {
         port.with_context(|| format!("{key} is {value}"))
     }
 
-    /// Returns the storage directory on disk.
+    /// Returns the storage directory on disk, the first one of a list.
     pub fn data_directory(&self) -> Option<PathBuf> {
         let key = if self.role.starts_with("namenode") { "dfs.namenode.name.dir" } else { "dfs.datanode.data.dir" };
-        self.settings.get(key).and_then(|value| value.strip_prefix("file://")).map(PathBuf::from)
+        let first = self.settings.get(key)?.split(',').next()?;
+        first.strip_prefix("file://").map(PathBuf::from)
     }
 
     /// Returns the directory of its configuration, which may be changed between a kill and a start.
