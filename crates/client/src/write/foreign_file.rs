@@ -40,6 +40,9 @@ impl FileSystem {
     /// other client can write the file then. In an empty file, its first request gets the same block again.
     ///
     /// Errors: after an error too, the other client can write the file.
+    ///
+    /// Cancel safety: a dropped call may be repeated, except where it allocates a block behind others. If the namenode has
+    /// allocated that one, it refuses the next request of both clients.
     pub async fn write_foreign(&self, file: ForeignFile) -> Result<Option<Writer>, Error> {
         let ForeignFile { path, inode, client_name, replication, block_size, length, last_block } = file;
         let path = self.absolute(&path)?;

@@ -24,8 +24,14 @@ impl OpenWriter {
 }
 
 /// Checks for interrupts that a write leaves out: a second. Hadoop's client takes all bytes of a write, also from an
-/// interrupted thread. A pipeline that does not hang has room by then.
+/// interrupted thread. By then there is room, unless a server hangs: a full packet window waits for the DataNodes, and a
+/// change of blocks also for the NameNode and the next DataNodes.
 const WRITE_PATIENCE: u32 = 10;
+
+/// Checks for interrupts that `begin` leaves out where it allocates a block behind others: three seconds. The outcome
+/// must be known, because the NameNode refuses a second such request. DataNodes that hang are given up after two
+/// seconds, so only a NameNode that hangs takes longer.
+const ALLOCATION_PATIENCE: u32 = 30;
 
 /// Appends bytes of a Java array. They are copied once, to the packet or to the memory that the DataNode lends. Returns
 /// their number, fewer only if the thread is interrupted and there was no room.
@@ -118,7 +124,9 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeWriter_begin(
             length: size(length)?,
             last_block: if last_block.is_empty() { None } else { Some(decoded(&last_block)?) },
         };
-        let writer = wait_patiently(jvm, WRITE_PATIENCE, client.write_foreign(file))??;
+        let is_behind_others = file.length > 0 && file.last_block.is_none();
+        let patience = if is_behind_others { ALLOCATION_PATIENCE } else { WRITE_PATIENCE };
+        let writer = wait_patiently(jvm, patience, client.write_foreign(file))??;
         Ok(writer.map_or(0, |writer| handed(OpenWriter(Mutex::new(Some(writer))))))
     })
 }

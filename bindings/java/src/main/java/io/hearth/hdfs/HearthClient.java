@@ -356,7 +356,8 @@ final class HearthClient {
      * @return address of its writer, for {@link NativeWriter}; 0 if Hadoop's client is to write it
      * @throws RequiredException if Hearth's client was demanded, and cannot write the file or none of the DataNodes is
      *         Hearth's
-     * @throws InterruptedIOException if the thread is interrupted; the call may be repeated
+     * @throws InterruptedIOException if the thread is interrupted; the call may be repeated, unless the file
+     *         {@linkplain WrittenFile#needsBlockBehindOthers needs a block behind others}
      */
     long begin(WrittenFile file) throws RequiredException, InterruptedIOException {
         if (closed) {

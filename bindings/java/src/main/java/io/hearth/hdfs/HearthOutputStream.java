@@ -41,8 +41,8 @@ final class HearthOutputStream extends DFSOutputStream {
     /** Hadoop's stream writes. */
     private boolean refused;
     /**
-     * Failure after which bytes are missing: of the native writer, of a write whose thread was interrupted, or to begin a
-     * writer that was demanded. Null if there was none.
+     * Failure after which bytes are missing: of the native writer, of a write whose thread was interrupted, to begin a
+     * writer that was demanded, or to begin one that cannot be begun again. Null if there was none.
      */
     private Throwable firstFailure;
 
@@ -229,6 +229,9 @@ final class HearthOutputStream extends DFSOutputStream {
                 firstFailure = e;
                 throw e;
             } catch (InterruptedIOException e) {
+                if (file.needsBlockBehindOthers()) {
+                    firstFailure = e;
+                }
                 throw inPlaceOfInterrupt(e);
             }
             refused = address == 0;

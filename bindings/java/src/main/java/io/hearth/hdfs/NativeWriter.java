@@ -24,7 +24,9 @@ final class NativeWriter {
      * @param lastBlock the block to continue, as {@link #lastBlock} encodes it; empty if there is none
      * @return its address, for {@link #close}; 0 if no DataNode of the block is Hearth's, and Hadoop's client is to write:
      *         in an empty file, this block
-     * @throws java.io.InterruptedIOException if the thread is interrupted, and the call takes a second; it may be repeated
+     * @throws java.io.InterruptedIOException if the thread is interrupted, and the call takes a second; it may be repeated.
+     *         Where it allocates a block behind others, only if the call takes three seconds. The block may be allocated
+     *         then, and the NameNode would refuse another request.
      */
     static native long begin(long client, byte[] path, long inode, byte[] holder, int replication, long blockSize,
             long length, byte[] lastBlock) throws IOException;

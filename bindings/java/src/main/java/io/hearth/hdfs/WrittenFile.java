@@ -90,6 +90,11 @@ final class WrittenFile {
         }
     }
 
+    /** Returns whether the first bytes need a block behind others, which the NameNode allocates once. */
+    boolean needsBlockBehindOthers() {
+        return length > 0 && lastBlock == null;
+    }
+
     /** Returns what a stream of Hadoop's needs to know of the file. */
     HdfsFileStatus status() {
         return new HdfsFileStatus.Builder().path(DFSUtilClient.string2Bytes(path)).fileId(inode).blocksize(blockSize)
