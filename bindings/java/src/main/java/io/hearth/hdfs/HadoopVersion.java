@@ -24,9 +24,12 @@ final class HadoopVersion {
 
     /** Returns why this version cannot be used; null if it can. */
     static String reasonAgainst() {
-        if (READS_BUFFERS && LocatedFile.isPossible()) {
-            return null;
+        if (!READS_BUFFERS) {
+            return "it needs Hadoop 3.3.0 or later, and this is " + VersionInfo.getVersion();
         }
-        return "it needs Hadoop 3.3.0 or later, and this is " + VersionInfo.getVersion();
+        if (!LocatedFile.isPossible()) {
+            return "this version of Hadoop does not tell the blocks of an open file (" + VersionInfo.getVersion() + ")";
+        }
+        return null;
     }
 }

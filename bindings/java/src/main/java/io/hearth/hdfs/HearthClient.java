@@ -153,9 +153,9 @@ final class HearthClient {
         if (conf.getInt("dfs.client.hedged.read.threadpool.size", 0) > 0) {
             return "hedged reads are on (dfs.client.hedged.read.threadpool.size), which it does not support";
         }
-        String tooOld = HadoopVersion.reasonAgainst();
-        if (tooOld != null) {
-            return tooOld;
+        String version = HadoopVersion.reasonAgainst();
+        if (version != null) {
+            return version;
         }
         String directory = System.getProperty(NativeLibrary.DIRECTORY_KEY);
         return NativeLibrary.load(directory == null ? conf.getTrimmed(NativeLibrary.DIRECTORY_KEY) : directory);
