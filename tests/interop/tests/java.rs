@@ -1336,8 +1336,9 @@ fn bulk_as_without(session: &mut Session) -> Result<()> {
         java.call("reopen", json!({}))?;
     }
     let reports = reports(&log)?;
-    let told: Vec<&String> = reports.iter().filter(|line| line.contains("by one call")).collect();
-    let is_told = |line: &String| line.contains("INFO") && line.contains("they are read one by one: ");
+    let told: Vec<&String> = reports.iter().filter(|line| line.contains("a call could not read any of")).collect();
+    // One more file than `count`: one that does not exist.
+    let is_told = |line: &String| line.contains("INFO") && line.contains(" 21 files; they are read one by one: ");
     ensure!(told.len() == 1 && is_told(told[0]), "{reports:?}");
     changes.push(("hearth.java.required", "true"));
     let (mut java, _) = logged(session, &apache, "files-required-bulk", &changes)?;

@@ -442,9 +442,12 @@ final class HearthClient {
             throw e;
         } catch (IOException e) {
             LOG.debug("Hearth's client cannot read the starts of files", e);
-            // The reason may name a block. The next call would have another one.
-            reportOnce("readStarts " + uri, "Hearth's client is not used for " + uri
-                    + " to read many files by one call, and they are read one by one: " + e.getMessage());
+            // Each kind of failure once. The reason may name a block, and the next call would have another one.
+            RefusedException refusal = RefusedException.in(e);
+            String kind = refusal == null ? e.getClass().getName() : refusal.remoteClass();
+            long files = paths.chars().filter(c -> c == 0).count();
+            reportOnce("readStarts " + uri + ' ' + kind, "Hearth's client of " + uri + ": a call could not read any of "
+                    + files + " files; they are read one by one: " + e.getMessage());
             return null;
         }
     }

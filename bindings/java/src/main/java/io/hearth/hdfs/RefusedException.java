@@ -34,6 +34,11 @@ final class RefusedException extends IOException {
         return (RefusedException) cause;
     }
 
+    /** Returns the full class name of the NameNode's exception. */
+    String remoteClass() {
+        return remoteClass;
+    }
+
     /** Returns the exception as Hadoop's streams throw it when the NameNode refuses to close a file. */
     RemoteException remote() {
         RemoteException remote = new RemoteException(remoteClass, getMessage());
