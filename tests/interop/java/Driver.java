@@ -1177,12 +1177,12 @@ public final class Driver {
         });
         caller.setDaemon(true);
         caller.start();
-        // It hangs if it makes no progress for half a second.
-        long before;
-        do {
-            before = written.get();
+        // It hangs if it makes no progress for half a second, twice in a row.
+        for (int quiet = 0; quiet < 2 && caller.isAlive(); ) {
+            long before = written.get();
             caller.join(500);
-        } while (caller.isAlive() && written.get() != before);
+            quiet = written.get() == before ? quiet + 1 : 0;
+        }
         boolean hangs = caller.isAlive();
         caller.interrupt();
         long started = System.nanoTime();

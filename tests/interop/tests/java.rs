@@ -1053,21 +1053,27 @@ fn interrupted_flush(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// All DataNodes hang. An interrupted write fails the stream, and an interrupted close leaves the file open. Their leases are
-/// not renewed any more: another client takes the files over. The JVM ends with a failed stream open.
+/// All DataNodes hang. An interrupted write fails the stream, and its close leaves the file open. The JVM ends with failed
+/// streams open. Another client takes the files over: flushed bytes are there, and no byte is wrong.
 fn interrupted_while_hanging(session: &mut Session) -> Result<()> {
+    const SEED: u64 = 56;
     const FLUSHED: u64 = 70_001;
+    const MORE: u64 = 1000;
     let mut java = session.another_java()?;
-    let paths = ["write", "hflush", "close", "left"].map(|name| (name, format!("/interrupted-{name}")));
-    for (name, path) in &paths {
-        java.call("create", json!({"path": path, "handle": name}))?;
-        java.call("write", json!({"handle": name, "seed": 56, "position": 0, "length": FLUSHED}))?;
-        java.call("hflush", json!({"handle": name}))?;
-        let by = java.call("writtenBy", json!({"handle": name}))?;
-        ensure!(by.as_str().is_some_and(|by| by.contains(WRITTEN_BY_HEARTH)), "{by}");
+    // Handles, which name the files, and the bytes that are flushed before the DataNodes hang.
+    let files = [("write", FLUSHED), ("hflush", FLUSHED), ("close", FLUSHED), ("left", FLUSHED), ("late", 0)];
+    let path_of = |handle: &str| format!("/interrupted-{handle}");
+    for (handle, flushed) in files {
+        java.call("create", json!({"path": path_of(handle), "handle": handle}))?;
+        if flushed > 0 {
+            java.call("write", json!({"handle": handle, "seed": SEED, "position": 0, "length": flushed}))?;
+            java.call("hflush", json!({"handle": handle}))?;
+            let by = java.call("writtenBy", json!({"handle": handle}))?;
+            ensure!(by.as_str().is_some_and(|by| by.contains(WRITTEN_BY_HEARTH)), "{by}");
+        }
     }
-    for name in ["hflush", "close"] {
-        java.call("write", json!({"handle": name, "seed": 56, "position": FLUSHED, "length": 1000}))?;
+    for handle in ["hflush", "close"] {
+        java.call("write", json!({"handle": handle, "seed": SEED, "position": FLUSHED, "length": MORE}))?;
     }
     each_datanode(session, Process::pause)?;
     let outcome = interrupted_calls(java);
@@ -1075,18 +1081,34 @@ fn interrupted_while_hanging(session: &mut Session) -> Result<()> {
     outcome?;
     session.cluster.wait_ready()?;
 
-    // The JVM has ended. Flushed bytes are there, and no byte is wrong.
+    // The JVM has ended.
     let java = session.java()?;
-    for (name, path) in &paths {
+    for (handle, flushed) in files {
+        let path = path_of(handle);
+        let write_failed = !matches!(handle, "hflush" | "close");
+        if write_failed {
+            let is_closed = java.call("isClosed", json!({"path": path}))?;
+            ensure!(is_closed == false, "{path} is complete, although bytes of it are missing");
+        }
         wait_until("the file to be taken over", Duration::from_secs(60), || {
             let is_recovered = java.call("recoverLease", json!({"path": path}))?.as_bool().unwrap_or(false);
             Ok((is_recovered || java.call("isClosed", json!({"path": path}))? == true).then_some(()))
         })?;
-        let read = java.call("read", json!({"path": path, "length": FLUSHED}))?;
-        ensure!(read["sha256"] == sha256_of(&[(56, FLUSHED)]), "{name}: {read}");
+        let read = java.call("read", json!({"path": path}))?;
+        let length = read["length"].as_u64().context("a length")?;
+        let most = if write_failed { flushed + HANGING_BYTES } else { flushed + MORE };
+        ensure!((flushed..=most).contains(&length), "{length} bytes of {path}");
+        // The writes that were interrupted had zeros.
+        let content = if write_failed { flushed } else { length };
+        let mut bytes = Content::new(SEED).bytes(0, content as usize);
+        bytes.resize(length as usize, 0);
+        ensure!(read["sha256"] == sha256_hex(&bytes), "{path}: other bytes");
     }
     Ok(())
 }
+
+/// Most bytes that the driver's `interruptHanging` writes.
+const HANGING_BYTES: u64 = 256 << 20;
 
 fn each_datanode(session: &Session, does: fn(&Process) -> Result<()>) -> Result<()> {
     session.cluster.datanodes.iter().try_for_each(|datanode| does(datanode.process().context("a DataNode")?))
@@ -1094,9 +1116,17 @@ fn each_datanode(session: &Session, does: fn(&Process) -> Result<()>) -> Result<
 
 /// Interrupts calls of a JVM while the DataNodes hang, and ends the JVM.
 fn interrupted_calls(mut java: Driver) -> Result<()> {
-    const SOON: Duration = Duration::from_secs(2);
+    // A busy machine needs some of it. A DataNode that hangs is given up after a minute.
+    const SOON: Duration = Duration::from_secs(20);
     java.set_answer_timeout(Duration::from_secs(90));
-    let calls = [("write", "write"), ("hflush", "hflush"), ("hflush", "close"), ("close", "close"), ("left", "write")];
+    let calls = [
+        ("write", "write"),
+        ("hflush", "hflush"),
+        ("hflush", "close"),
+        ("close", "close"),
+        ("left", "write"),
+        ("late", "write"),
+    ];
     for (handle, does) in calls {
         let outcome = java.call("interruptHanging", json!({"handle": handle, "does": does}))?;
         ensure!(outcome["hangs"] == true, "{does} does not hang: {outcome}");
