@@ -33,6 +33,9 @@ def _address(buffer: memoryview) -> Any:
 class RawFile(io.RawIOBase):
     """A file without a buffer of Python's. `pread` and `view` may be called by many threads at once."""
 
+    #: A destructor closes the file, and drops what that raises. `io.IOBase.__del__` sets it.
+    _finalizing = False
+
     def __init__(self, file_system: Any, handle: int, name: str, mode: str) -> None:
         self._file_system = file_system  # keeps its handle
         self.name = name
@@ -74,7 +77,20 @@ class RawFile(io.RawIOBase):
     def _close_after_last_call(self) -> None:
         """Closes the file if another thread, or a signal handler, has closed it during the last of its calls."""
         if not self._calls and not self._close_handle():
+            self._raise_interrupt()
+
+    def _raise_interrupt(self) -> None:
+        """Raises what a signal handler raised during an earlier call. A destructor leaves it to the next call."""
+        if not self._finalizing:
             raise_interrupt()
+
+    def _error(self) -> BaseException:
+        """Returns the error of the call that has just failed."""
+        return error(self.name, is_dropped=self._finalizing)
+
+    def _dealloc_warn(self, source: Any) -> None:
+        """Called by the destructor of `io.BufferedWriter`, before it flushes and closes this file."""
+        self._finalizing = True
 
     def _close_handle(self) -> bool:
         """Closes the handle in `_closing`, unless another thread does. Returns False after an error."""
@@ -90,7 +106,7 @@ class RawFile(io.RawIOBase):
         try:
             result = function(None, self._begin(call), *arguments)
             if result < 0:
-                raise error(self.name)
+                raise self._error()
             return result
         finally:
             self._end(call)
@@ -298,7 +314,7 @@ class RawFile(io.RawIOBase):
         """Appends all of `data`. Returns its number of bytes, or a smaller one if a signal handler has raised."""
         if not self.writable():
             raise io.UnsupportedOperation("write")
-        raise_interrupt()
+        self._raise_interrupt()
         with memoryview(data) as given, given.cast("B") as view:
             total = 0
             while total < view.nbytes:
@@ -323,7 +339,8 @@ class RawFile(io.RawIOBase):
         """Closes the file. A file that was written is complete then.
 
         If a signal handler raises while this waits, as for Ctrl-C, that exception is raised, and the file is closed in the
-        background. So is one that an earlier `write` has left, which is not repeated.
+        background. So is one that an earlier `write` has left, which is not repeated. A destructor cannot raise, and leaves
+        the exception to the next call.
         """
         if self.closed:
             return
@@ -341,10 +358,10 @@ class RawFile(io.RawIOBase):
                 # threads, and the library leaves the parent's file alone.
                 is_ours = self._process == _library.process
                 if not (self._calls and is_ours) and not self._close_handle() and is_ours:
-                    raise error(self.name)
+                    raise self._error()
                 if self.mode != "rb":
                     # A write that has taken some of its bytes may have been the last call.
-                    raise_interrupt()
+                    self._raise_interrupt()
 
     def __repr__(self) -> str:
         return f"<hearth.RawFile name={self.name!r} mode={self.mode!r}>"

@@ -199,10 +199,14 @@ lib.hearth_set_interrupt_check(ctypes.cast(_check, c_void_p))
 atexit.register(lib.hearth_set_interrupt_check, None)
 
 
-def error(path: Optional[str] = None) -> BaseException:
-    """Returns the error of the call that has just failed on this thread: one of Python's own, by its number."""
+def error(path: Optional[str] = None, *, is_dropped: bool = False) -> BaseException:
+    """Returns the error of the call that has just failed on this thread: one of Python's own, by its number.
+
+    is_dropped: Python drops the error, because a destructor made the call. What a signal handler raised is then left to
+    the next call.
+    """
     number = ctypes.get_errno()
-    if number == errno.EINTR and _raised:
+    if number == errno.EINTR and _raised and not is_dropped:
         return _raised.pop()
     trace = lib.hdfsGetLastExceptionStackTrace()
     text = trace.decode(errors="replace").splitlines()[0] if trace else ""
