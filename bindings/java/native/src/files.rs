@@ -408,6 +408,15 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_open(
     })
 }
 
+/// Returns the exception of a call that could read no file. Java distinguishes failures by its class.
+fn unread(error: Error) -> Thrown {
+    let kind = error.kind();
+    match Thrown::from(error) {
+        Thrown::Io(message) if kind == ErrorKind::Unreachable => Thrown::Unreachable(message),
+        thrown => thrown,
+    }
+}
+
 /// `byte[][] readStarts(long client, byte[] paths, int length)`
 ///
 /// # Safety
@@ -443,7 +452,7 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_readStarts(
         };
         wait(jvm, client.visit_many(&wanted, put))?;
         match reason {
-            Some(error) if !any => Err(error.into()),
+            Some(error) if !any => Err(unread(error)),
             _ => arrays.finish(),
         }
     })

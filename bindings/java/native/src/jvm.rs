@@ -12,6 +12,8 @@ use jni_sys::{
 pub enum Thrown {
     /// An `IOException` with this message.
     Io(String),
+    /// A `ConnectException` with this message: a server does not answer.
+    Unreachable(String),
     /// An `io.hearth.hdfs.RefusedException`: the NameNode answered with an exception of this class.
     Refused { class: String, message: String },
     /// An `InterruptedIOException`: the thread was interrupted while it waited.
@@ -66,6 +68,7 @@ impl Jvm {
     pub fn throw(&self, thrown: Thrown) {
         let (class, message) = match thrown {
             Thrown::Io(message) => (c"java/io/IOException", message),
+            Thrown::Unreachable(message) => (c"java/net/ConnectException", message),
             // A class name has no line end.
             Thrown::Refused { class, message } => (c"io/hearth/hdfs/RefusedException", format!("{class}\n{message}")),
             Thrown::Interrupted => (c"java/io/InterruptedIOException", "interrupted while waiting for HDFS".to_owned()),

@@ -43,7 +43,8 @@ final class NativeFiles {
      * @param paths absolute paths in UTF-8, each followed by NUL
      * @param length largest number of bytes of each
      * @return the bytes of each file in this order; null for a file that cannot be read
-     * @throws IOException if no file can be read, because servers cannot be reached or replicas cannot be read
+     * @throws java.net.ConnectException if no file can be read, because servers cannot be reached
+     * @throws IOException if no file can be read for another reason, such as replicas that cannot be read
      */
     static native byte[][] readStarts(long client, byte[] paths, int length) throws IOException;
 
