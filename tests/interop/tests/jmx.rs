@@ -53,7 +53,7 @@ const JSON_TEXTS: &[&str] = &[
 const NAMENODE_ACTIVITY: &[&str] =
     &["NameNodeActivity", "StartupProgress", "JvmMetrics", "RpcActivityForPort*", "RpcDetailedActivityForPort*"];
 const DATANODE_ACTIVITY: &[&str] = &["DataNodeActivity-*", "JvmMetrics", "RpcActivityForPort*"];
-/// Starts of names whose rest differs between clusters, or between JVMs and their collectors.
+/// Starts of names whose rest differs between clusters.
 const VARYING: &[&str] = &[
     "DataNodeActivity-",
     "DataNodeVolume-",
@@ -61,11 +61,9 @@ const VARYING: &[&str] = &[
     "HttpServer2-",
     "RpcActivityForPort",
     "RpcDetailedActivityForPort",
-    "java.lang:type=GarbageCollector,name=",
-    "java.lang:type=MemoryManager,name=",
-    "java.lang:type=MemoryPool,name=",
-    "java.nio:type=BufferPool,name=",
 ];
+/// Starts of names of a JVM's own beans, whose next part differs between JVMs and their collectors.
+const VARYING_OF_JVMS: &[&str] = &["java.lang:name=", "java.nio:name="];
 /// Fewer beans than each of Apache's servers has.
 const APACHES_BEANS_MIN: usize = 20;
 
@@ -242,7 +240,15 @@ fn listed_attributes(session: &mut Session) -> Result<()> {
 fn general_name(server: &str, bean: &str) -> String {
     let name = bean.strip_prefix(&format!("Hadoop:service={server},name=")).unwrap_or(bean);
     let start = VARYING.iter().find(|start| name.len() > start.len() && name.starts_with(**start));
-    start.map_or_else(|| name.to_owned(), |start| format!("{start}*"))
+    if let Some(start) = start {
+        return format!("{start}*");
+    }
+    // Such a name is `java.lang:name=Metaspace,type=MemoryPool`.
+    let of_jvm = VARYING_OF_JVMS.iter().find(|start| name.starts_with(**start));
+    match of_jvm.zip(name.split_once(",type=")) {
+        Some((start, (_, kind))) => format!("{start}*,type={kind}"),
+        None => name.to_owned(),
+    }
 }
 
 /// Returns the names of all beans of a server.
