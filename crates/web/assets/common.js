@@ -80,8 +80,8 @@ export function count(value) {
   return value.toLocaleString("en", { maximumFractionDigits: digits });
 }
 
-/// Formats a number of things: `1 block`, `2 blocks`.
-export const plural = (value, word) => `${count(value)} ${word}${value === 1 ? "" : "s"}`;
+/// Formats a number of things: `1 block`, `2 blocks`. `words`: an irregular plural.
+export const plural = (value, word, words = `${word}s`) => `${count(value)} ${value === 1 ? word : words}`;
 
 export const perSecond = (value) => (Number.isFinite(value) ? `${count(value)}/s` : "–");
 export const milliseconds = (value) => (Number.isFinite(value) ? `${value.toFixed(value < 10 ? 2 : 0)} ms` : "–");

@@ -1,8 +1,8 @@
 // The file browser: directories, and files with their blocks. Names, owners and the bytes of files are data of users.
 
 import {
-  Refused, address, ask, attempted, bytes, call, callOther, count, el, encodePath, facts, failure, notice, reload, shared, state,
-  table, tableRow, time, webhdfs,
+  Refused, address, ask, attempted, bytes, call, callOther, count, el, encodePath, facts, failure, notice, plural, reload, shared,
+  state, table, tableRow, time, webhdfs,
 } from "/ui/common.js";
 
 /// Bytes of a preview.
@@ -70,7 +70,7 @@ async function directory(path, status, view) {
       cell: (entry) => [el("a", { href: link(join(path, entry.pathSuffix)) }, entry.pathSuffix), entry.type === "DIRECTORY" ? "/" : ""],
     },
     { title: "Type", cell: (entry) => TYPES[entry.type] ?? entry.type },
-    { title: "Size", number: true, cell: (entry) => (entry.type === "FILE" ? bytes(entry.length) : `${count(entry.childrenNum)} entries`) },
+    { title: "Size", number: true, cell: (entry) => (entry.type === "FILE" ? bytes(entry.length) : plural(entry.childrenNum, "entry", "entries")) },
     { title: "Owner", cell: (entry) => `${entry.owner}:${entry.group}` },
     { title: "Permission", cell: (entry) => el("span", { class: "mono" }, letters(entry.permission, entry.type), entry.aclBit ? "+" : "") },
     { title: "Replication", number: true, cell: (entry) => (entry.type === "FILE" ? count(entry.replication) : "") },
@@ -235,7 +235,7 @@ async function removeFile(path, status) {
   const isDirectory = status.type === "DIRECTORY";
   const chosen = await ask({
     title: `Delete ${path}?`,
-    text: isDirectory ? `It has ${count(status.childrenNum)} entries. It is not moved to the trash.` : `It has ${bytes(status.length)}. It is not moved to the trash.`,
+    text: isDirectory ? `It has ${plural(status.childrenNum, "entry", "entries")}. It is not moved to the trash.` : `It has ${bytes(status.length)}. It is not moved to the trash.`,
     fields: isDirectory ? [{ name: "recursive", label: "with everything in it", type: "checkbox" }] : [],
     confirm: "Delete",
     danger: true,
