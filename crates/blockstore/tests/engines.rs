@@ -170,10 +170,14 @@ fn cache_and_mapping_limits_are_enforced() {
         store.set_open_replicas_max(3);
         assert_eq!(store.open_replicas_max(), 3);
         assert!((1..=3).contains(&store.metrics().kept_replicas), "{:?}", store.metrics());
+        let mapped = store.metrics().mapped_bytes;
         store.set_open_replicas_max(20);
         store.set_mapped_bytes_max(0);
         (0..20).zip(&replicas).for_each(|(id, data)| gets(&store, id, data));
-        assert!(store.metrics().kept_replicas > 10 && store.metrics().mapped_bytes <= 3 * 20_000);
+        let metrics = store.metrics();
+        assert!(metrics.mapped_bytes <= mapped, "{metrics:?}");
+        // Replicas that find no room for a mapping close others.
+        assert!(metrics.kept_replicas > 10 || kind == Kind::Mmap, "{metrics:?}");
         assert_eq!(store.mapped_bytes_max(), 0);
     }
     let mut bed = Bed::new(Kind::Mmap);
