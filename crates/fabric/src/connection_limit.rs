@@ -439,8 +439,11 @@ mod tests {
     #[test]
     fn new_connections_close_those_beyond_a_lowered_limit() {
         let places = places(16, 8);
-        let mut known: Vec<_> = (0..12).map(|_| places.admit(party(1)).unwrap()).collect();
-        known.iter().for_each(|(place, _)| place.mark_established());
+        let mut known = Vec::new();
+        for _ in 0..12 {
+            known.push(places.admit(party(1)).unwrap());
+            known.iter().for_each(|(place, _)| place.mark_established());
+        }
         places.set_options(ConnectionLimitOptions::new(2));
         assert_eq!(places.taken(), 12, "all are busy");
         known.iter().for_each(|(place, _)| place.mark_idle());
