@@ -25,7 +25,7 @@ use fill::{Filler, Shape};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Number of empty files, and of files with one block; a third of it have ten blocks. Before them, some uncounted
+    /// Number of empty files, and of files with one block; a tenth of it have ten blocks. Before them, some uncounted
     /// files are created
     #[arg(long, default_value_t = 300_000, value_parser = at_least_one::<usize>)]
     files: usize,
@@ -40,9 +40,6 @@ pub struct Arguments {
 
 /// Number of blocks of a large file, to determine the memory per block.
 const MANY: usize = 10;
-/// Number of files of one block for each file of ten. The allocator's free memory changes by more than the memory of
-/// fewer blocks.
-const FILES_PER_LARGE: usize = 3;
 /// Number of uncounted files: at least as many as the NameNode's retry cache has entries. That cache has a fixed
 /// maximum, which must not count as memory of the files.
 const WARM_MIN: usize = 210_000;
@@ -145,13 +142,13 @@ impl Arguments {
         [
             Shape { directory: "empty", files: self.files, blocks: 0 },
             Shape { directory: "small", files: self.files, blocks: 1 },
-            Shape { directory: "large", files: self.files.div_ceil(FILES_PER_LARGE), blocks: MANY },
+            Shape { directory: "large", files: self.files.div_ceil(MANY), blocks: MANY },
         ]
     }
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    ensure!(arguments.files >= FILES_PER_LARGE, "--files {}: fewer than {FILES_PER_LARGE}", arguments.files);
+    ensure!(arguments.files >= MANY, "--files {}: fewer than {MANY}", arguments.files);
     let disk = arguments.namenodes.disk()?;
     let mut figures = Figures::default();
     for _ in 0..arguments.runs {
@@ -167,7 +164,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         "namenode-memory: {} files of one block, {} of {MANY}, {} empty, names of 20 bytes, three replicas each; \
          Apache's: what lives after a full collection",
         arguments.files,
-        arguments.files.div_ceil(FILES_PER_LARGE),
+        arguments.files.div_ceil(MANY),
         arguments.files
     );
     if arguments.recording.is_wanted() {

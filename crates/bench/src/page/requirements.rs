@@ -105,7 +105,7 @@ const JVM: &str = "java 128 MiB, blocks of 128 MiB, at random in 512 MiB, 17836 
 const SATURATE: &str = "saturate 1, 2, 4, 8, 16, 32 clients, 32 files of 64 MiB;";
 const METADATA: &str = "metadata: 64000 operations of each kind by 64 connections, one call open";
 const METADATA_SHARED: &str = "metadata-shared: 128000 operations of each kind by 64 connections, 8 calls open";
-const NAMENODE_MEMORY: &str = "namenode-memory: 300000 files of one block, 100000 of 10,";
+const NAMENODE_MEMORY: &str = "namenode-memory: 300000 files of one block, 30000 of 10,";
 const REREPLICATION: &str =
     "rereplication of 1024 MiB, blocks of 32 MiB, by Hearth's NameNode to 2 of 3 DataNodes; 2 readers";
 
