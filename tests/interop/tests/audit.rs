@@ -132,10 +132,11 @@ fn same_lines(session: &mut Session) -> Result<()> {
     session.java()?.call("as", json!({"user": hearth_client::os_user_name()}))?;
     let arguments = ["-refreshSuperUserGroupsConfiguration".to_owned()];
     tool_said(session.java()?, "org.apache.hadoop.hdfs.tools.DFSAdmin", &arguments, "LOCAL")?;
+    // Apache's NameNode writes the line of `fsck` after its answer, so the next command waits for it.
     get_text(port, "/fsck?ugi=alice&doas=bob&path=%2Fa%2Fd")?;
+    until("via alice (auth:SIMPLE)\tip=/127.0.0.1\tcmd=fsck")?;
     get_text(port, "/fsck?ugi=root&path=%2Fa%2Fd")?;
-    // Apache's NameNode writes this line after its answer.
-    until("cmd=fsck")?;
+    until("ugi=root (auth:SIMPLE)\tip=/127.0.0.1\tcmd=fsck")?;
     session.java()?.call("exists", json!({"path": "/the-end"}))?;
     let lines = until("src=/the-end")?;
     ensure!(lines.len() > 60, "{} lines:\n{}", lines.len(), lines.join("\n"));
