@@ -145,15 +145,13 @@ mod tests {
     use std::sync::Arc;
 
     use hearth_config::to_xml;
+    use hearth_testkit::{Effect, Reconfigured};
     use hearth_types::SystemClock;
 
     use super::*;
     use crate::options::DatanodeOptions;
 
-    /// A key that can change, a value that is not its default, where the DataNode then has it, and what is there.
-    type Effect = (&'static str, &'static str, fn(&Datanode) -> String, &'static str);
-
-    const EFFECTS: [Effect; 37] = [
+    const EFFECTS: [Effect<Datanode>; 37] = [
         (
             "dfs.blockreport.initialDelay",
             "3",
@@ -280,42 +278,21 @@ mod tests {
         let handle = Datanode::start(options).await.unwrap();
         let datanode = &*handle.datanode;
         assert_eq!(datanode.reconfiguration.keys().collect::<Vec<_>>(), EFFECTS.map(|(key, ..)| key));
-        let shown = || EFFECTS.map(|(_, _, shown, _)| shown(datanode));
+        let write = |changed: &[(&str, &str)]| write(&file, changed);
         let reconfigure = || {
             datanode.reconfigure().unwrap();
-            datanode.reconfiguration.last().unwrap().changes
+            let changes = datanode.reconfiguration.last().unwrap().changes;
+            changes.into_iter().map(|change| (change.key, change.error)).collect::<Vec<_>>()
         };
-        let before = shown();
-        let changed = EFFECTS.map(|(key, value, ..)| (key, value));
-        write(&file, &changed);
-        let changes = reconfigure();
-        assert!(changes.len() == EFFECTS.len() && changes.iter().all(|change| change.error.is_none()), "{changes:?}");
-        let wanted = EFFECTS.map(|(.., wanted)| wanted.to_owned());
-        assert_eq!(shown(), wanted);
-        // Values that cannot be used change nothing, and each has its own error.
-        let unusable = [
+        let reconfigured = Reconfigured::new(datanode, &EFFECTS, &write, &reconfigure);
+        reconfigured.change_all();
+        reconfigured.refuse(&[
             ("dfs.datanode.max.transfer.threads", "0"),
             ("hearth.datanode.packet.memory", "1m"),
             ("hearth.datanode.stream.cores.share", "2"),
             ("hearth.memory.limit", "much"),
             ("hearth.rpc.message.memory", "1m"),
-        ];
-        let mut mixed = changed;
-        for (key, value) in unusable {
-            mixed.iter_mut().find(|(other, _)| *other == key).unwrap().1 = value;
-        }
-        write(&file, &mixed);
-        let changes = reconfigure();
-        assert_eq!(changes.iter().map(|change| change.key).collect::<Vec<_>>(), unusable.map(|(key, _)| key));
-        for change in &changes {
-            let error = change.error.as_deref().unwrap_or_default();
-            assert!(error.starts_with(change.key) && error.contains("hdfs-site.xml line"), "{error}");
-        }
-        assert_eq!(shown(), wanted);
-        // Removed keys return to their defaults.
-        write(&file, &[]);
-        let changes = reconfigure();
-        assert!(changes.len() == EFFECTS.len() && changes.iter().all(|change| change.error.is_none()), "{changes:?}");
-        assert_eq!(shown(), before);
+        ]);
+        reconfigured.remove_all();
     }
 }

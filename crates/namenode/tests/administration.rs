@@ -9,6 +9,7 @@ use std::time::Duration;
 use hearth_config::to_xml;
 use hearth_namenode::Namenode;
 use hearth_protocol::rpc::{RpcError, Target, hadoop_methods};
+use hearth_testkit::{Effect, Reconfigured};
 use hearth_types::ManualClock;
 use hearth_wire::proto::common::*;
 use hearth_wire::proto::hdfs::*;
@@ -226,10 +227,7 @@ async fn changed_keys_apply_while_the_namenode_runs() {
     assert_eq!(ask().await.changes.len(), 3);
 }
 
-/// A key that can change, a value that is not its default, where the NameNode then has it, and what is there.
-type Effect = (&'static str, &'static str, fn(&Namenode) -> String, &'static str);
-
-const EFFECTS: [Effect; 20] = [
+const EFFECTS: [Effect<Namenode>; 20] = [
     ("dfs.block.invalidate.limit", "7", |n| n.read().blocks.settings().invalidate_limit.to_string(), "7"),
     (
         "dfs.datanode.fileio.profiling.sampling.percentage",
@@ -302,45 +300,24 @@ async fn every_key_that_can_change_takes_effect() {
     let n = TestNamenode::start_with(conf, Arc::new(ManualClock::at(1000))).await;
     let namenode = n.handle().namenode();
     assert_eq!(namenode.reconfiguration.keys().collect::<Vec<_>>(), EFFECTS.map(|(key, ..)| key));
-    let shown = || EFFECTS.map(|(.., shown, _)| shown(namenode));
     let reconfigure = || {
         namenode.reconfigure().unwrap();
-        namenode.reconfiguration.last().unwrap().changes
+        let changes = namenode.reconfiguration.last().unwrap().changes;
+        changes.into_iter().map(|change| (change.key, change.error)).collect::<Vec<_>>()
     };
+    let reconfigured = Reconfigured::new(namenode, &EFFECTS, &write, &reconfigure);
     n.mkdirs("/safe/below").await.unwrap();
-    let before = shown();
-    write(&EFFECTS.map(|(key, value, ..)| (key, value)));
-    let changes = reconfigure();
-    assert!(changes.len() == EFFECTS.len() && changes.iter().all(|change| change.error.is_none()), "{changes:?}");
-    let wanted = EFFECTS.map(|(.., wanted)| wanted.to_owned());
-    assert_eq!(shown(), wanted);
+    reconfigured.change_all();
     let refused = refusal(n.delete_as("root", "/safe", true).await);
     assert_eq!(refused.0, exceptions::ACCESS_CONTROL);
-    // Values that cannot be used change nothing, and each has its own error.
-    let unusable = [
+    reconfigured.refuse(&[
         ("dfs.datanode.peer.stats.enabled", "perhaps"),
         ("dfs.heartbeat.interval", "2d"),
         ("hearth.namenode.backup.keep", "-1"),
         ("hearth.rpc.message.memory", "1m"),
         ("hearth.web.read-only", "1"),
-    ];
-    let mut mixed = EFFECTS.map(|(key, value, ..)| (key, value));
-    for (key, value) in unusable {
-        mixed.iter_mut().find(|(other, _)| *other == key).unwrap().1 = value;
-    }
-    write(&mixed);
-    let changes = reconfigure();
-    assert_eq!(changes.iter().map(|change| change.key).collect::<Vec<_>>(), unusable.map(|(key, _)| key));
-    for change in &changes {
-        let error = change.error.as_deref().unwrap_or_default();
-        assert!(error.starts_with(change.key) && error.contains("hdfs-site.xml line"), "{error}");
-    }
-    assert_eq!(shown(), wanted);
-    // Removed keys return to their defaults.
-    write(&[]);
-    let changes = reconfigure();
-    assert!(changes.len() == EFFECTS.len() && changes.iter().all(|change| change.error.is_none()), "{changes:?}");
-    assert_eq!(shown(), before);
+    ]);
+    reconfigured.remove_all();
     assert!(n.delete_as("root", "/safe", true).await.unwrap());
 }
 

@@ -29,6 +29,7 @@ mod process;
 mod proxy;
 mod read_only;
 mod reconfigurable;
+mod reconfigured;
 mod scratch;
 mod settings;
 #[cfg(feature = "stopped-clock")]
@@ -57,6 +58,7 @@ pub use process::{Process, wait_until};
 pub use proxy::{Direction, Recorded, RecordingProxy};
 pub use read_only::ReadOnly;
 pub use reconfigurable::{KeyRow, reconfigurable_rows, unread_reconfigurable_keys};
+pub use reconfigured::{Effect, Reconfigured};
 pub use scratch::Scratch;
 pub use settings::Settings;
 #[cfg(feature = "stopped-clock")]
