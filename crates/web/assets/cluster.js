@@ -198,7 +198,7 @@ function datanodeParts(answer, known, chosen, offset) {
       name: true,
       cell: (node) => [
         node.web && node.state !== "dead" ? el("a", { href: `${node.web}/` }, node.name) : node.name,
-        el("div", { class: "quiet" }, `${node.address}, rack ${node.rack}`),
+        el("div", { class: "quiet" }, `${node.address}, rack ${node.rack}, version ${node.version}`),
       ],
     },
     { title: "State", cell: datanodeState },
@@ -210,8 +210,14 @@ function datanodeParts(answer, known, chosen, offset) {
         node.state === "dead" && el("div", { class: "quiet" }, `since ${time(Date.now() - node.lastContactSeconds * 1000)}`),
       ]),
     },
-    { title: "Used", number: true, cell: (node) => [bytes(node.used), meter(node.used, node.capacity), el("span", { class: "quiet" }, `of ${bytes(node.capacity)}`)] },
-    { title: "Free", number: true, cell: (node) => bytes(node.remaining) },
+    {
+      title: "Used",
+      number: true,
+      cell: (node) => [
+        bytes(node.used), meter(node.used, node.capacity),
+        el("div", { class: "quiet" }, `of ${bytes(node.capacity)}`), el("div", { class: "quiet" }, `${bytes(node.remaining)} free`),
+      ],
+    },
     {
       title: "In memory",
       number: true,
@@ -223,9 +229,7 @@ function datanodeParts(answer, known, chosen, offset) {
     { title: "Pinned", number: true, cell: (node) => [plural(memory(node)?.pinnedReplicas, "replica"), el("div", { class: "quiet" }, `${bytes(node.cacheUsed)} cached`)] },
     { title: "Blocks", number: true, cell: (node) => count(node.blocks) },
     { title: "Load", number: true, cell: (node) => count(node.load) },
-    { title: "Failed volumes", number: true, cell: (node) => (node.failedVolumes > 0 ? state("bad", count(node.failedVolumes)) : "0") },
-    { title: "Version", cell: (node) => node.version },
-    { title: "Volumes", cell: (node) => volumeList(node) },
+    { title: "Volumes", cell: (node) => [node.failedVolumes > 0 && el("div", {}, state("bad", `${count(node.failedVolumes)} failed`)), volumeList(node)] },
   ];
   const last = Math.min(offset + PAGE, answer.total);
   const title = answer.total > PAGE ? `${count(offset + 1)} to ${count(last)} of ${count(answer.total)} DataNodes` : plural(answer.total, "DataNode");

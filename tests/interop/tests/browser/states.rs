@@ -75,7 +75,7 @@ pub fn failed_volume(session: &mut Session) -> Result<()> {
         let address = address(session, FAILING)?.to_owned();
         browser.open(&page(session, "#datanodes/failed-volumes"))?;
         browser.wait("the DataNode with a failed volume", &row("1 DataNode", &[&address]))?;
-        let failed = "document.querySelector('td[data-label=\"Failed volumes\"]')?.innerText === '1'";
+        let failed = "document.querySelector('td[data-label=\"Volumes\"]')?.innerText.includes('1 failed')";
         browser.wait("the number of failed volumes", failed)?;
         record(browser, "namenode-failed-volumes")?;
         browser.open(&page(session, "#overview"))?;
