@@ -603,7 +603,7 @@ keys! {
     /// Maximum number of one-sided connections that a datanode serves.
     HEARTH_ONE_SIDED_CONNECTIONS_MAX: Key<u32> = "hearth.one-sided.connections.max", int_u32, "1024" for [Datanode] in ("1"..="65536");
     /// Time for which a one-sided reader may rely on an advertised address of a replica's memory.
-    HEARTH_ADVERTISE_LEASE: Key<Duration> = "hearth.advertise.lease", duration_s, "10" for [Datanode];
+    HEARTH_ADVERTISE_LEASE: Key<Duration> = "hearth.advertise.lease", duration_s, "10" for [Datanode] in ("1ms"..="1h");
     /// Time for which a replica's memory stays valid after it was announced to a Hearth namenode, which sends the
     /// address with the block's locations; at most 600 s; 0 = no announcements.
     HEARTH_ANNOUNCE_LEASE: Key<Duration> = "hearth.announce.lease", duration_s, "15" for [Datanode];

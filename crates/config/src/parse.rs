@@ -132,6 +132,10 @@ const MINUTES: u64 = 60 * SECONDS;
 const HOURS: u64 = 60 * MINUTES;
 const DAYS: u64 = 24 * HOURS;
 
+/// Longest duration, 100 years. Longer ones, such as Java's `Long.MAX_VALUE` for "never", are taken for it: the end of a
+/// wait that begins now can then always be computed.
+const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 /// Parses a duration with the suffix ns, us, ms, s, m, h or d. A bare number is in units of `unit_ns` nanoseconds.
 fn duration(value: &str, unit_ns: u64) -> Result<Duration, String> {
     let lower = value.to_ascii_lowercase();
@@ -145,8 +149,8 @@ fn duration(value: &str, unit_ns: u64) -> Result<Duration, String> {
     let number: u64 =
         integer(digits).map_err(|_| "wanted a duration such as 500ms, 30s, 10m, not negative".to_owned())?;
     let nanoseconds = u128::from(number) * u128::from(unit_ns);
-    let seconds = u64::try_from(nanoseconds / u128::from(SECONDS)).map_err(|_| "the duration is out of range")?;
-    Ok(Duration::new(seconds, (nanoseconds % u128::from(SECONDS)) as u32))
+    let nanoseconds = nanoseconds.min(DURATION_MAX.as_nanos());
+    Ok(Duration::new((nanoseconds / u128::from(SECONDS)) as u64, (nanoseconds % u128::from(SECONDS)) as u32))
 }
 
 /// Parses a duration. A bare number is in milliseconds.
@@ -401,7 +405,10 @@ mod tests {
         assert_eq!(duration_minutes("600"), Ok(Duration::from_secs(36000)));
         assert!(duration_s("soon").is_err());
         assert!(duration_s("-1").is_err());
-        assert!(duration_s("18446744073709551615d").is_err());
+        for never in ["9223372036854775807", "18446744073709551615d"] {
+            assert_eq!(duration_s(never), Ok(DURATION_MAX));
+        }
+        assert!(duration_s("18446744073709551616").is_err());
     }
 
     #[test]

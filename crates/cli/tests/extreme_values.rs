@@ -1,0 +1,109 @@
+//! Servers and clients with every duration and every number at its end. Whatever an administrator has written, they serve
+//! or say what is wrong; none panics.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use hearth_config::{Allowed, KeyInfo, keys};
+use hearth_testkit::{ClusterSpec, Implementation, use_program};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_hearth");
+
+/// Longest time for a server to end after SIGTERM.
+const ENDS_WITHIN: Duration = Duration::from_secs(60);
+
+/// Form of a key's values. The first words of [`KeyInfo::form`].
+const DURATION: &str = "duration";
+const NUMBERS: [&str; 4] = ["whole number", "number", "percentage", "bytes"];
+
+/// Returns the least and the greatest value that a key accepts.
+fn ends(key: &KeyInfo) -> (&'static str, &'static str) {
+    const LEAST: [&str; 7] = ["-1e308", "-9223372036854775808", "-2147483648", "-1", "0", "1ms", "1"];
+    const MOST: [&str; 8] =
+        ["1e308", "18446744073709551615", "9223372036854775807", "4294967295", "2147483647", "65535", "100", "1"];
+    if let Allowed::Range { least, most: Some(most) } = key.allowed {
+        return (least, most);
+    }
+    let accepted = |values: &[&'static str]| values.iter().copied().find(|value| key.check(value).is_ok());
+    let first = |values: &[&'static str]| accepted(values).unwrap_or_else(|| panic!("no value of {}", key.name));
+    match key.allowed {
+        Allowed::Range { least, .. } => (least, first(&MOST)),
+        _ => (first(&LEAST), first(&MOST)),
+    }
+}
+
+/// Returns an end of every key of these forms, but not of `excepted`.
+fn values(forms: &[&str], end: fn(&KeyInfo) -> &'static str, excepted: &[&str]) -> Vec<(&'static str, &'static str)> {
+    let is_of_form = |key: &&KeyInfo| forms.iter().any(|form| key.form().starts_with(form));
+    let all = keys::ALL.iter().filter(is_of_form);
+    assert!(excepted.iter().all(|name| all.clone().any(|key| key.name == *name)), "an exception is no such key");
+    all.filter(|key| !excepted.contains(&key.name)).map(|key| (key.name, end(key))).collect()
+}
+
+/// Writes and reads a file of several blocks with these values in force everywhere.
+fn serve(label: &str, values: &[(&str, &str)]) {
+    use_program(PROGRAM.into());
+    let mut spec = ClusterSpec::new(Implementation::Hearth, Implementation::Hearth).datanodes(2).labelled(label);
+    for (key, value) in values {
+        spec = spec.set(key, value);
+    }
+    let mut cluster = spec.start().unwrap();
+    let content: Vec<u8> = (0..3_000_000_u32).map(|i| (i % 251) as u8).collect();
+    let local = cluster.directory().join("content");
+    std::fs::write(&local, &content).unwrap();
+    let hearth = |arguments: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).env("HADOOP_CONF_DIR", cluster.conf()).env("HADOOP_USER_NAME", "root");
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    hearth(&["fs", "-put", &local.display().to_string(), "/content"]);
+    assert!(hearth(&["fs", "-cat", "/content"]) == content, "other bytes");
+    hearth(&["fs", "-rm", "-skipTrash", "/content"]);
+    hearth(&["admin", "-report"]);
+    for datanode in &mut cluster.datanodes {
+        datanode.stop(ENDS_WITHIN).unwrap();
+    }
+    cluster.namenode.stop(ENDS_WITHIN).unwrap();
+    let mut logs = 0;
+    for entry in std::fs::read_dir(cluster.directory()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "log") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(!text.contains("panicked"), "{}:\n{text}", path.display());
+            logs += 1;
+        }
+    }
+    assert_eq!(logs, 3);
+}
+
+#[test]
+fn the_longest_durations() {
+    let values = values(
+        &[DURATION],
+        |key| ends(key).1,
+        &[
+            // Safe mode would not end.
+            "dfs.namenode.safemode.extension",
+            // The NameNode would not hear of a replica, so no file could be closed.
+            "dfs.blockreport.incremental.intervalMsec",
+        ],
+    );
+    serve("longest", &values);
+}
+
+#[test]
+fn the_shortest_durations() {
+    serve("shortest", &values(&[DURATION], |key| ends(key).0, &[]));
+}
+
+#[test]
+fn the_greatest_numbers() {
+    serve("greatest", &values(&NUMBERS, |key| ends(key).1, &[]));
+}
+
+#[test]
+fn the_least_numbers() {
+    serve("least", &values(&NUMBERS, |key| ends(key).0, &[]));
+}
