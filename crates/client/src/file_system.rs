@@ -11,7 +11,7 @@ use crate::multiplexed::Multiplexed;
 use crate::namenode::{Namenode, Observers};
 use crate::one_sided::OneSided;
 use crate::options::ClientOptions;
-use crate::session::Session;
+use crate::session::{Session, individual_reads};
 use crate::short_circuit::ShortCircuit;
 use crate::statistics::{Counters, Statistics};
 use crate::{Error, backoff, path};
@@ -69,6 +69,7 @@ impl FileSystem {
             short_circuit: Arc::new(ShortCircuit::new(options.short_circuit.clone(), Arc::clone(&datanodes))),
             one_sided: OneSided::new(&options.one_sided, options.write.packets, Arc::clone(&datanodes)),
             multiplexed: Multiplexed::new(options.multiplex.clone(), Arc::clone(&datanodes)),
+            individual_reads: individual_reads(),
             home: format!("{}/{user}", options.home_prefix.trim_end_matches('/')),
             uri: format!("hdfs://{authority}"),
             server_defaults: Mutex::new(None),

@@ -16,7 +16,7 @@ use crate::multiplexed::{ConnectionPool, Outcome, WantedRange};
 use crate::session::Session;
 use crate::{DataPath, Error};
 
-/// Number of files opened or read individually at the same time.
+/// Number of files that one call opens or reads individually at the same time.
 pub(super) const CONCURRENT_READS: usize = 32;
 
 /// A range of an open file.
@@ -205,6 +205,7 @@ async fn read_alone(ranges: &[FileRange], left: Vec<usize>, show: impl Fn(usize,
         {
             let FileRange { replicas, range } = ranges[index].clone();
             running.spawn(async move {
+                let _permit = replicas.session.individual_reads.acquire().await;
                 let length = usize::try_from(range.length()).unwrap_or(usize::MAX);
                 (index, replicas.read_vec(range.start(), length).await)
             });
