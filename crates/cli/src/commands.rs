@@ -147,7 +147,8 @@ pub fn run() -> ExitCode {
     if let Some(format) = arguments.log_format {
         crate::logging::set_format(format);
     }
-    if !arguments.command.is_server() {
+    let is_server = arguments.command.is_server();
+    if !is_server {
         crate::notices::start();
     }
     let outcome = match arguments.command {
@@ -176,7 +177,14 @@ pub fn run() -> ExitCode {
     // A client sends all its spans here. Servers have sent theirs, except those of the last second.
     hearth_client::trace::flush(TRACE_PATIENCE);
     match outcome {
-        Ok(code) => code,
+        Ok(code) => match crate::output::lost() {
+            // A server's output only tells that it is ready.
+            Some(error) if !is_server => {
+                eprintln!("hearth: cannot write the output: {error}");
+                ExitCode::FAILURE
+            }
+            _ => code,
+        },
         Err(error) => {
             eprintln!("hearth: {error:#}");
             ExitCode::FAILURE

@@ -67,8 +67,9 @@ pub fn start(default_level: &str) {
         None => EnvFilter::try_from_env("HEARTH_LOG").unwrap_or_else(|_| EnvFilter::new(default_level)),
     };
     let start = filter.to_string();
-    // Standard error, and the last lines for the servers' pages.
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| LogWriter);
+    // Standard error, and the last lines for the servers' pages. The subscriber would report its own errors by
+    // `eprintln!`, which panics where the log cannot be written.
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| LogWriter).log_internal_errors(false);
     let reload: Reload = match FORMAT.get() {
         Some(Format::Json) => {
             let logs = logs.event_format(json::JsonLines).with_filter_reloading();

@@ -8,6 +8,10 @@
 
 use std::process::ExitCode;
 
+// First, because its macros apply to the modules behind it.
+#[macro_use]
+mod output;
+
 mod announce;
 mod commands;
 mod configuration;

@@ -48,6 +48,11 @@ fn directory() -> Rc<tempfile::TempDir> {
 }
 
 fn start_in(directory: &Rc<tempfile::TempDir>, options: &[&str]) -> Up {
+    start_with(directory, options, Stdio::piped())
+}
+
+/// `errors`: its standard error. Without a pipe, no complaints are heard.
+fn start_with(directory: &Rc<tempfile::TempDir>, options: &[&str], errors: Stdio) -> Up {
     let (data, conf) = (directory.path().join("data"), directory.path().join("conf"));
     let mut child = Command::new(PROGRAM)
         .args(["up", "--port", "0", "--http-port", "0"])
@@ -62,17 +67,19 @@ fn start_in(directory: &Rc<tempfile::TempDir>, options: &[&str]) -> Up {
         .env("HADOOP_USER_NAME", "root")
         .env_remove("HADOOP_CONF_DIR")
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stderr(errors)
         .spawn()
         .unwrap();
-    let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let out = child.stdout.take().unwrap();
     let (sender, complaints) = channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(err).lines().map_while(Result::ok) {
-            eprintln!("up: {line}");
-            let _ = sender.send(line);
-        }
-    });
+    if let Some(err) = child.stderr.take() {
+        std::thread::spawn(move || {
+            for line in BufReader::new(err).lines().map_while(Result::ok) {
+                eprintln!("up: {line}");
+                let _ = sender.send(line);
+            }
+        });
+    }
     let (mut uri, mut web) = (String::new(), String::new());
     let mut lines = BufReader::new(out).lines().map_while(Result::ok);
     for line in lines.by_ref() {
@@ -345,6 +352,42 @@ fn memory_is_free_after_a_good_end() {
         let up = start_in(&directory, &keeping);
         assert!(up.hearth(&["fs", "-cat", "/another"]).stdout == bytes, "{processes:?}");
     }
+}
+
+/// A file that takes no bytes, like one on a full disk.
+fn full() -> Stdio {
+    fs::File::options().write(true).open("/dev/full").unwrap().into()
+}
+
+#[test]
+fn servers_whose_log_cannot_be_written_flush_their_memory() {
+    for processes in [&["--processes"][..], &[]] {
+        let directory = directory();
+        let data = directory.path().join("data");
+        fs::create_dir_all(data.join("logs")).unwrap();
+        for role in ["namenode", "datanode1"] {
+            std::os::unix::fs::symlink("/dev/full", data.join("logs").join(format!("{role}.log"))).unwrap();
+        }
+        let bytes = content();
+        let mut up = start_with(&directory, &[processes, &["-D", "hearth.memory.flush.delay=3600"]].concat(), full());
+        let local = up.local_file("local", &bytes);
+        up.done(&["fs", "-put", &local, "/file"]);
+        assert!(up.hearth(&["fs", "-cat", "/file"]).stdout == bytes, "{processes:?}");
+        let on_disk = |up: &Up| {
+            let files = up.replica_files().into_iter().filter(|file| file.starts_with(&data));
+            files.map(|file| fs::metadata(file).unwrap().len()).sum::<u64>()
+        };
+        assert_eq!(on_disk(&up), 0, "{processes:?}");
+        assert!(up.end().success(), "{processes:?}");
+        assert!(on_disk(&up) > bytes.len() as u64, "{processes:?}: {:?}", up.replica_files());
+    }
+}
+
+#[test]
+fn tool_whose_output_is_lost_fails() {
+    let output = Command::new(PROGRAM).arg("version").stdout(full()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("cannot write the output"), "{output:?}");
 }
 
 #[test]

@@ -18,19 +18,22 @@ const LINES_MAX: usize = 2000;
 static TAIL: Mutex<Tail> = Mutex::new(Tail::new());
 
 /// Writer of the log: passes everything on to standard error, and keeps the last lines.
+///
+/// Reports no errors. A server goes on when its log cannot be written, for example on a full disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogWriter;
 
 impl Write for LogWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = io::stderr().write(bytes);
         // If nothing can be written, the pages are the only place where the line can be read.
-        TAIL.lock().add(&bytes[..written.as_ref().map_or(bytes.len(), |written| *written)]);
-        written
+        TAIL.lock().add(bytes);
+        let _ = io::stderr().write_all(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
+        let _ = io::stderr().flush();
+        Ok(())
     }
 }
 
