@@ -45,7 +45,8 @@ use crate::{memory, monitors, parallel, web};
 pub enum FormatPolicy {
     /// The directory must hold a namespace.
     Never,
-    /// An empty directory is formatted: `hearth up`.
+    /// An empty directory is formatted, if the configuration names it: `hearth up`. The default one may be temporary, so
+    /// that a namespace may have been deleted from it.
     IfEmpty,
     /// An existing namespace is removed.
     Always,
@@ -89,6 +90,11 @@ pub enum StartError {
     Audit(#[from] AuditError),
     #[error(transparent)]
     Image(#[from] ImageError),
+    #[error(
+        "{} has no namespace, and none is made in the default directory, because it may be temporary: set dfs.namenode.name.dir",
+        path.display()
+    )]
+    DirectoryNotSet { path: PathBuf },
     #[error("cannot read the datanode hosts files: {0}")]
     Hosts(std::io::Error),
     #[error("cannot read random bytes for ids: {0}")]
@@ -368,6 +374,9 @@ async fn open_store(
     match options.format {
         FormatPolicy::Always => drop(new_namespace(&directory, options, settings, groups, true)?),
         FormatPolicy::IfEmpty if !directory.is_formatted() => {
+            if options.directory.is_none() && !options.configuration.is_set(keys::DFS_NAMENODE_NAME_DIR.name) {
+                return Err(StartError::DirectoryNotSet { path: directory.path().to_owned() });
+            }
             directory.check_empty()?;
             drop(new_namespace(&directory, options, settings, groups, false)?);
         }
@@ -620,6 +629,27 @@ mod tests {
         let handle = Namenode::start(options).await.unwrap();
         assert_eq!(handle.identity().cluster_id, identity.cluster_id);
         assert!(handle.rpc_address().ip().is_loopback() && handle.http_address().ip().is_loopback());
+    }
+
+    #[tokio::test]
+    async fn default_directory_is_not_formatted_automatically() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut unset = NamenodeOptions { format: FormatPolicy::IfEmpty, ..options(directory.path()) };
+        unset.configuration.set("hadoop.tmp.dir", directory.path().display().to_string());
+        for key in ["dfs.namenode.name.dir", "dfs.namenode.name.dir.ns1", "dfs.namenode.name.dir.ns2"] {
+            unset.configuration.unset(key);
+        }
+        let refused = Namenode::start(unset.clone()).await.err().unwrap().to_string();
+        assert!(
+            refused.contains("dfs/name has no namespace") && refused.contains("dfs.namenode.name.dir"),
+            "{refused}"
+        );
+        // A namespace that was made by order is served.
+        format_directory(&unset, false).unwrap();
+        drop(Namenode::start(unset).await.unwrap());
+        let set = NamenodeOptions { format: FormatPolicy::IfEmpty, ..options(directory.path()) };
+        Namenode::start(set).await.unwrap();
+        assert!(directory.path().join("ns2/current/VERSION").exists());
     }
 
     #[test]

@@ -20,11 +20,11 @@ use crate::{configuration, logging, supervisor};
 #[derive(clap::Args)]
 pub struct Arguments {
     /// -format makes a new namespace in dfs.namenode.name.dir and exits; -force replaces an existing one.
-    /// -format-if-empty makes one if the directory is empty, and then serves it. -recover reports what can be recovered
-    /// of a namespace that does not start, and changes nothing; with -force it keeps that part and drops the rest.
-    /// -recover takes an optional directory instead of dfs.namenode.name.dir, for example `D/name` of `hearth up --dir
-    /// D`. -importCheckpoint PATH makes the namespace of an image in dfs.namenode.name.dir, which must be empty, and
-    /// exits. PATH is an fsimage, or a directory with one: a backup, or the name directory of Apache's NameNode.
+    /// -format-if-empty makes one if the directory is set and empty, and then serves it. -recover reports what can be
+    /// recovered of a namespace that does not start, and changes nothing; with -force it keeps that part and drops the
+    /// rest. -recover takes an optional directory instead of dfs.namenode.name.dir, for example `D/name` of `hearth up
+    /// --dir D`. -importCheckpoint PATH makes the namespace of an image in dfs.namenode.name.dir, which must be empty,
+    /// and exits. PATH is an fsimage, or a directory with one: a backup, or the name directory of Apache's NameNode.
     #[arg(allow_hyphen_values = true, value_name = "OPTION")]
     options: Vec<String>,
 }
