@@ -139,7 +139,7 @@ async fn measure(arguments: &DemoArguments, scratch: &Path, copies: &Path) -> an
         ],
     })?;
     let started = Instant::now();
-    let mut processes = ProcessCluster::start(&cluster, |_| {}).await?;
+    let mut processes = ProcessCluster::start(&cluster, |what| eprintln!("hearth: {what}")).await?;
     done(style, "a NameNode and 3 DataNodes, each a process of its own", started);
 
     let source = match &arguments.file {

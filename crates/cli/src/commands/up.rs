@@ -60,7 +60,8 @@ pub fn run(arguments: UpArguments) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     if arguments.processes {
         // Started by this thread, because the children end with the thread that starts them.
-        let mut processes = runtime.block_on(ProcessCluster::start(&cluster, |_| {}))?;
+        let say = |what: &str| eprintln!("hearth: {what}");
+        let mut processes = runtime.block_on(ProcessCluster::start(&cluster, say))?;
         announce(&cluster, processes.rpc()?, processes.http()?, arguments.write_conf.as_deref())?;
         let outcome = runtime.block_on(async {
             // One listener for all rounds, so that a signal between two rounds is not lost.
@@ -75,7 +76,7 @@ pub fn run(arguments: UpArguments) -> anyhow::Result<ExitCode> {
                 tokio::select! {
                     biased;
                     stopped = &mut stopped => return stopped,
-                    looked = processes.supervise(&cluster, |what| eprintln!("hearth: {what}")) => looked?,
+                    looked = processes.supervise(&cluster, say) => looked?,
                 }
             }
         });
@@ -85,7 +86,7 @@ pub fn run(arguments: UpArguments) -> anyhow::Result<ExitCode> {
         }
         eprintln!("hearth: stopping; writing replicas that are only in memory to disk");
         let is_one_lost = processes.is_datanode_lost();
-        let stopped = processes.stop();
+        let stopped = processes.stop(say);
         say_what_stays(&cluster, stopped.is_ok() && !is_one_lost);
         stopped?;
         return Ok(if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE });

@@ -17,10 +17,18 @@ use super::LocalCluster;
 use crate::announce::Announcement;
 use crate::parent::DIES_WITH_PARENT;
 
-/// A server that has not announced itself within this time has failed.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time between SIGTERM and SIGKILL. A DataNode flushes replicas that are only in memory during it.
-const STOP_TIMEOUT: Duration = Duration::from_secs(120);
+/// A server that has not announced itself within this time has failed. As in the units of the packages: a NameNode may
+/// load many files, and a DataNode many replicas.
+const START_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+/// Time between SIGTERM and SIGKILL of a DataNode. It flushes replicas that are only in memory during it. As in the
+/// units of the packages.
+const DATANODE_STOP_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// The same of the NameNode, whose acknowledged changes are already on disk.
+const NAMENODE_STOP_TIMEOUT: Duration = Duration::from_secs(120);
+/// A start or stop that takes long is reported at this interval.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
+/// Time between two checks whether a process has ended, during another one's start.
+const END_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// One running role.
 pub struct Process {
@@ -34,6 +42,7 @@ pub struct Process {
 
 impl Process {
     /// Starts `hearth ROLE` with `configuration` written to its own directory, and waits until it announces itself.
+    /// `say` gets a line at intervals if that takes long.
     ///
     /// Errors: the process ends or announces nothing; includes the end of the log. If dropped early, this kills the
     /// process.
@@ -42,6 +51,7 @@ impl Process {
         name: &str,
         command: &[&str],
         configuration: &Configuration,
+        say: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Self> {
         let role = command.join(" ");
         let conf = cluster.dir().join("processes").join(name);
@@ -81,12 +91,24 @@ impl Process {
             announcement: Announcement::new(name, std::iter::empty()),
             end_is_known: false,
         };
-        match tokio::time::timeout(START_TIMEOUT, receiver.recv()).await {
-            Ok(Some(announcement)) => {
+        let began = Instant::now();
+        let announced = loop {
+            let left = START_TIMEOUT.saturating_sub(began.elapsed());
+            if let Ok(announced) = tokio::time::timeout(left.min(PROGRESS_INTERVAL), receiver.recv()).await {
+                break announced;
+            }
+            if began.elapsed() >= START_TIMEOUT {
+                break None;
+            }
+            let (seconds, log) = (began.elapsed().as_secs(), process.log.display());
+            say(&format!("{name} is not ready after {seconds} s; its log is {log}"));
+        };
+        match announced {
+            Some(announcement) => {
                 process.announcement = announcement;
                 Ok(process)
             }
-            _ => {
+            None => {
                 let how = match process.child.try_wait() {
                     Ok(Some(status)) => format!("ended with {status}"),
                     _ => format!("did not become ready within {} s", START_TIMEOUT.as_secs()),
@@ -117,6 +139,16 @@ impl Process {
         self.child.try_wait().ok().flatten()
     }
 
+    /// Waits until the process has ended.
+    async fn wait_for_exit(&mut self) -> ExitStatus {
+        loop {
+            if let Some(status) = self.ended() {
+                return status;
+            }
+            tokio::time::sleep(END_CHECK_INTERVAL).await;
+        }
+    }
+
     /// Sends SIGKILL.
     pub fn kill(&mut self) {
         self.end_is_known = true;
@@ -134,19 +166,28 @@ impl Process {
         }
     }
 
-    /// Waits for the end after `terminate`; sends SIGKILL at `deadline`.
+    /// Waits for the end after `terminate` at `began`; sends SIGKILL after `timeout`. `say` gets a line at intervals.
     ///
     /// Errors: the process had to be killed or failed, for example a DataNode that still has bytes only in memory.
     /// Includes the end of the log.
-    fn wait_until(&mut self, deadline: Instant) -> anyhow::Result<()> {
+    fn wait_for_end(&mut self, began: Instant, timeout: Duration, mut say: impl FnMut(&str)) -> anyhow::Result<()> {
+        let mut next_report = PROGRESS_INTERVAL;
         loop {
+            let elapsed = began.elapsed();
             match self.child.try_wait().with_context(|| format!("cannot wait for {}", self.role))? {
                 Some(status) if status.success() || self.end_is_known => return Ok(()),
                 Some(status) => return Err(self.ended_with(status)),
-                None if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(10)),
+                None if elapsed < timeout => {
+                    if elapsed >= next_report {
+                        next_report = elapsed + PROGRESS_INTERVAL;
+                        let (role, log) = (&self.role, self.log.display());
+                        say(&format!("{role} has been stopping for {} s; its log is {log}", elapsed.as_secs()));
+                    }
+                    std::thread::sleep(Duration::from_millis(10));
+                }
                 None => {
                     self.kill();
-                    let waited = STOP_TIMEOUT.as_secs();
+                    let waited = timeout.as_secs();
                     bail!("{} did not stop within {waited} s and had to be killed; {}", self.role, self.end_of_log());
                 }
             }
@@ -204,21 +245,33 @@ impl RestartHistory {
 }
 
 impl ProcessCluster {
-    /// Starts the NameNode, then the DataNodes. `step` gets the name of each role as it is started.
+    /// Starts the NameNode, then the DataNodes. `say` gets a line at intervals if a start takes long.
     ///
     /// The processes end with the thread that polls this.
-    pub async fn start(cluster: &LocalCluster, mut step: impl FnMut(&str)) -> anyhow::Result<Self> {
-        step("NameNode");
-        let configuration = cluster.namenode();
-        let namenode = Process::start(cluster, "namenode", &["namenode", "-format-if-empty"], &configuration).await?;
-        let rpc = namenode.port("rpc")?;
+    pub async fn start(cluster: &LocalCluster, mut say: impl FnMut(&str)) -> anyhow::Result<Self> {
+        let (command, configuration) = (["namenode", "-format-if-empty"], cluster.namenode());
+        let mut namenode = Process::start(cluster, "namenode", &command, &configuration, &mut say).await?;
         let mut datanodes = Vec::new();
         for number in 1..=cluster.datanodes() {
-            step(&format!("DataNode {number}"));
-            let (name, configuration) = (format!("datanode{number}"), cluster.datanode(number, rpc));
-            datanodes.push(Process::start(cluster, &name, &["datanode"], &configuration).await?);
+            datanodes.push(Self::start_datanode(cluster, &mut namenode, number, &mut say).await?);
         }
         Ok(Self { namenode, datanodes, ends: BTreeMap::new() })
+    }
+
+    /// Starts DataNode `number` (from 1).
+    ///
+    /// Errors: it fails, or the NameNode ends before the DataNode is ready, which would wait for it.
+    async fn start_datanode(
+        cluster: &LocalCluster,
+        namenode: &mut Process,
+        number: usize,
+        say: &mut dyn FnMut(&str),
+    ) -> anyhow::Result<Process> {
+        let (name, configuration) = (format!("datanode{number}"), cluster.datanode(number, namenode.port("rpc")?));
+        tokio::select! {
+            started = Process::start(cluster, &name, &["datanode"], &configuration, say) => started,
+            status = namenode.wait_for_exit() => Err(namenode.ended_with(status)),
+        }
     }
 
     pub fn rpc(&self) -> anyhow::Result<SocketAddr> {
@@ -256,8 +309,7 @@ impl ProcessCluster {
             }
             let outcome = match judged {
                 Ok(()) => {
-                    let configuration = cluster.datanode(place + 1, self.rpc()?);
-                    let started = Process::start(cluster, &name, &["datanode"], &configuration).await;
+                    let started = Self::start_datanode(cluster, &mut self.namenode, place + 1, &mut say).await;
                     started.map_err(|error| format!("it does not start: {error:#}"))
                 }
                 Err(why) => Err(why),
@@ -288,18 +340,22 @@ impl ProcessCluster {
             .any(|process| process.end_is_known && process.ended().is_some_and(|status| !status.success()))
     }
 
-    /// Sends SIGTERM to all, DataNodes first. They write data that is only in memory to disk before they end.
+    /// Sends SIGTERM to all, DataNodes first. They write data that is only in memory to disk before they end. `say` gets
+    /// a line at intervals if that takes long.
     ///
     /// Errors: each process that had to be killed or failed, unless `supervise` has reported it. Returned after all
     /// have stopped.
-    pub fn stop(mut self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + STOP_TIMEOUT;
+    pub fn stop(mut self, mut say: impl FnMut(&str)) -> anyhow::Result<()> {
+        let began = Instant::now();
         for process in &mut self.datanodes {
             process.terminate();
         }
-        let mut ends: Vec<_> = self.datanodes.iter_mut().map(|process| process.wait_until(deadline)).collect();
+        let mut ends = Vec::new();
+        for process in &mut self.datanodes {
+            ends.push(process.wait_for_end(began, DATANODE_STOP_TIMEOUT, &mut say));
+        }
         self.namenode.terminate();
-        ends.push(self.namenode.wait_until(deadline));
+        ends.push(self.namenode.wait_for_end(Instant::now(), NAMENODE_STOP_TIMEOUT, &mut say));
         let failures: Vec<_> = ends.into_iter().filter_map(Result::err).map(|failure| format!("{failure:#}")).collect();
         ensure!(failures.is_empty(), "{}", failures.join("\n"));
         Ok(())
@@ -356,7 +412,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let start = |role: &str, at_the_end: &str| process(directory.path(), role, at_the_end);
         let (namenode, datanode) = (start("namenode", "exit 0"), start("datanode", "exit 0"));
-        cluster(namenode, vec![datanode]).stop().unwrap();
+        cluster(namenode, vec![datanode]).stop(|_| {}).unwrap();
 
         let full = start("datanode1", "echo the disk is full >&2; exit 1");
         let mut killed = start("datanode2", "exit 0");
@@ -367,13 +423,31 @@ mod tests {
         wait_until("its end", Duration::from_secs(60), || Ok(earlier.ended())).unwrap();
         let namenode = start("namenode", "echo stopped >&2; exit 0");
         let log = namenode.log.clone();
-        let error = cluster(namenode, vec![full, killed, earlier]).stop().unwrap_err().to_string();
+        let error = cluster(namenode, vec![full, killed, earlier]).stop(|_| {}).unwrap_err().to_string();
         for part in ["datanode1 ended with exit status: 1", "datanode1.log", "disk is full", "datanode3 ended with"] {
             assert!(error.contains(part), "{part}: {error}");
         }
         assert!(!error.contains("datanode2"), "{error}");
         assert!(!error.contains("namenode"), "{error}");
         assert_eq!(std::fs::read_to_string(log).unwrap(), "stopped\n");
+    }
+
+    #[test]
+    fn long_stop_is_reported() {
+        let directory = tempfile::tempdir().unwrap();
+        let reported = directory.path().join("reported");
+        let at_the_end = format!("until [ -e {} ]; do sleep 0.01; done; exit 0", reported.display());
+        let mut datanode = process(directory.path(), "datanode1", &at_the_end);
+        datanode.terminate();
+        let mut said = Vec::new();
+        let say = |what: &str| {
+            said.push(what.to_owned());
+            File::create(&reported).unwrap();
+        };
+        // As if it had begun a while ago.
+        datanode.wait_for_end(Instant::now() - PROGRESS_INTERVAL, DATANODE_STOP_TIMEOUT, say).unwrap();
+        assert!(said[0].starts_with("datanode1 has been stopping for 30 s"), "{said:?}");
+        assert!(said[0].contains("datanode1.log"), "{said:?}");
     }
 
     fn cluster(namenode: Process, datanodes: Vec<Process>) -> ProcessCluster {
@@ -402,7 +476,7 @@ mod tests {
         cluster.namenode.terminate();
         let error = eventually("the end", async || cluster.supervise(&local, |_| {}).await.err()).await.to_string();
         assert!(error.contains("namenode ended with exit status: 5"), "{error}");
-        cluster.stop().unwrap();
+        cluster.stop(|_| {}).unwrap();
     }
 
     #[tokio::test]
@@ -427,7 +501,7 @@ mod tests {
         cluster.datanodes[0].terminate();
         let error = eventually("the end", async || cluster.supervise(&local, |_| {}).await.err()).await.to_string();
         assert!(error.starts_with("no DataNode is left"), "{error}");
-        cluster.stop().unwrap();
+        cluster.stop(|_| {}).unwrap();
     }
 
     #[test]
