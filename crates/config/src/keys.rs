@@ -216,6 +216,8 @@ keys! {
     DFS_WEBHDFS_REST_CSRF_BROWSER_USERAGENTS_REGEX: Key<Vec<String>> = "dfs.webhdfs.rest-csrf.browser-useragents-regex", list, "^Mozilla.*,^Opera.*";
     /// Refuse all changes over HTTP: WebHDFS, and deletions by fsck. RPC is not affected.
     HEARTH_WEB_READ_ONLY: Key<bool> = "hearth.web.read-only", boolean, "false";
+    /// Further names by which browsers may address the web port for changes, such as that of a proxy.
+    HEARTH_WEB_HOSTS: Key<Vec<String>> = "hearth.web.hosts", list, "";
     /// Highest replication of a file.
     DFS_REPLICATION_MAX: Key<u32> = "dfs.replication.max", int_u32, "512" for [Namenode] in ("1"..="32767");
     /// Number of replicas that a block needs to be complete.

@@ -92,7 +92,7 @@ impl Datanode {
             frame_bytes_max: options.rpc.frame_bytes_max,
             ..RpcServerOptions::with_message_bytes(options.rpc.message_bytes_max)
         };
-        let protection = Protection::read(&options.configuration, Server::Datanode)?;
+        let protection = Protection::read(&options.configuration, &options.host_name, Server::Datanode)?;
         let datanode = Arc::new(Datanode {
             replicas: Arc::new(ReplicaService::new(options.clone(), store, metrics, lifecycle.clone(), advertiser)),
             lifecycle,

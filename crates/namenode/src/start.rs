@@ -189,7 +189,7 @@ impl Namenode {
             images: Exports::default(),
             backups: watch::Sender::new(BackupSettings::read(conf)?),
             rpc: rpc_options.clone(),
-            protection: Protection::read(conf, Server::Namenode)?,
+            protection: Protection::read(conf, &options.host_name, Server::Namenode)?,
             metasave: MetasaveFiles::new(log_directory),
             top_users: TopUsers::new(conf.get(keys::DFS_NAMENODE_TOP_ENABLED)?),
             slow_nodes: SlowNodes::new(SlowNodeOptions::read(conf)?),

@@ -914,13 +914,13 @@ async fn hostile_names_are_data_in_every_page() {
 async fn changes_of_other_sites_and_of_a_read_only_port_are_refused() {
     let n = TestNamenode::start().await;
     let mkdirs = async |n: &TestNamenode, headers: &str| {
-        send(n, &format!("PUT /webhdfs/v1/d?op=MKDIRS&user.name=root HTTP/1.0\r\nHost: nn1:9870{headers}")).await
+        send(n, &format!("PUT /webhdfs/v1/d?op=MKDIRS&user.name=root HTTP/1.0\r\nHost: namenode:9870{headers}")).await
     };
     let exists = async |n: &TestNamenode| n.info("/d").await.unwrap().is_some();
     let refused = mkdirs(&n, "\r\nOrigin: http://evil.example").await;
     assert!(refused.starts_with("HTTP/1.0 403 ") && refused.contains("AccessControlException"), "{refused}");
     assert!(!exists(&n).await);
-    assert!(mkdirs(&n, "\r\nOrigin: http://nn1:9870").await.ends_with("{\"boolean\":true}"));
+    assert!(mkdirs(&n, "\r\nOrigin: http://namenode:9870").await.ends_with("{\"boolean\":true}"));
     assert!(exists(&n).await && n.delete_as("root", "/d", true).await.unwrap());
     // A client that is not a browser says nothing about its origin.
     assert!(mkdirs(&n, "").await.ends_with("{\"boolean\":true}"));
@@ -928,18 +928,18 @@ async fn changes_of_other_sites_and_of_a_read_only_port_are_refused() {
         send(n, &format!("{method} /ui/log-level?module=a&level=DEBUG&user.name={rest}")).await
     };
     for method in ["PUT", "DELETE"] {
-        let refused = level(&n, method, "root HTTP/1.0\r\nHost: nn1:9870\r\nOrigin: http://evil.example").await;
+        let refused = level(&n, method, "root HTTP/1.0\r\nHost: namenode:9870\r\nOrigin: http://evil.example").await;
         assert!(refused.starts_with("HTTP/1.0 403 ") && refused.contains("another site"), "{refused}");
-        let refused = level(&n, method, "bob HTTP/1.0\r\nHost: nn1:9870\r\nOrigin: http://nn1:9870").await;
+        let refused = level(&n, method, "bob HTTP/1.0\r\nHost: namenode:9870\r\nOrigin: http://namenode:9870").await;
         assert!(refused.starts_with("HTTP/1.0 403 ") && refused.contains("Superuser privilege"), "{refused}");
         // A superuser comes as far as the log, which this process has not registered.
-        let passed = level(&n, method, "root HTTP/1.0\r\nHost: nn1:9870\r\nOrigin: http://nn1:9870").await;
+        let passed = level(&n, method, "root HTTP/1.0\r\nHost: namenode:9870\r\nOrigin: http://namenode:9870").await;
         assert!(passed.contains("UnsupportedOperationException"), "{passed}");
     }
 
     let strict = configuration().with("dfs.webhdfs.rest-csrf.enabled", "true");
     let n = TestNamenode::start_with(strict, Arc::new(SystemClock::new())).await;
-    let browser = "\r\nUser-Agent: Mozilla/5.0\r\nOrigin: http://nn1:9870";
+    let browser = "\r\nUser-Agent: Mozilla/5.0\r\nOrigin: http://namenode:9870";
     let refused = mkdirs(&n, browser).await;
     assert!(refused.starts_with("HTTP/1.0 400 ") && refused.contains("Missing Required Header for CSRF"), "{refused}");
     assert!(!exists(&n).await);
@@ -951,7 +951,7 @@ async fn changes_of_other_sites_and_of_a_read_only_port_are_refused() {
     let refused = mkdirs(&n, "").await;
     assert!(refused.starts_with("HTTP/1.0 403 ") && refused.contains("hearth.web.read-only"), "{refused}");
     assert!(http(&n, "/fsck?path=/&delete=1").await.starts_with("HTTP/1.0 403 "));
-    let refused = level(&n, "PUT", "root HTTP/1.0\r\nHost: nn1:9870").await;
+    let refused = level(&n, "PUT", "root HTTP/1.0\r\nHost: namenode:9870").await;
     assert!(refused.starts_with("HTTP/1.0 403 ") && refused.contains("hearth.web.read-only"), "{refused}");
     assert!(http(&n, "/fsck?path=/").await.starts_with("HTTP/1.0 200 "));
     assert!(!exists(&n).await && n.mkdirs("/d").await.unwrap());

@@ -4,11 +4,14 @@
 //!   (`dfs.xframe.*`).
 //! - A change that a page of another site makes the browser send is refused, by the headers that only browsers send:
 //!   `Sec-Fetch-Site`, `Origin`, `Referer`. Clients that are not browsers send none of them and are not affected.
+//! - A browser's change must address the server by one of its names (`Host`). A page of another site can give its own
+//!   name the address of this server (DNS rebinding), and is then of the same site by those headers.
 //! - With `dfs.webhdfs.rest-csrf.enabled`, browsers must send a header of Hadoop's for changes, as with Apache's servers.
 //! - With `hearth.web.read-only`, changes are refused altogether.
 //!
-//! Source of the third: Hadoop's `RestCsrfPreventionFilter`.
+//! Source of the fourth: Hadoop's `RestCsrfPreventionFilter`.
 
+mod own_names;
 mod user_agents;
 
 use std::sync::Arc;
@@ -20,6 +23,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hearth_config::{ConfigError, Configuration, keys};
 
+use self::own_names::OwnNames;
 use self::user_agents::Pattern;
 use crate::log_level;
 use crate::webhdfs::{Exception, PREFIX, decode, drain, waits_to_send};
@@ -38,6 +42,8 @@ const FSCK: &str = "/fsck";
 const FSCK_CHANGES: [&str; 3] = ["delete", "move", "replicate"];
 /// Path of the page that writes and sends an image. Few of these are made at a time.
 const IMAGE: &str = "/imagetransfer";
+/// Data of the page *Log*, which changes nothing, and may have names of files.
+const LOG: &str = "/ui/log";
 /// Exception classes of the refusals.
 const ACCESS_CONTROL: &str = "org.apache.hadoop.security.AccessControlException";
 /// Message of Hadoop's filter.
@@ -58,6 +64,7 @@ pub struct Protection {
     frame_options: Option<HeaderValue>,
     content_security: HeaderValue,
     csrf: Option<RequiredHeader>,
+    own_names: Arc<OwnNames>,
     read_only: Arc<AtomicBool>,
 }
 
@@ -70,8 +77,8 @@ struct RequiredHeader {
 }
 
 impl Protection {
-    /// Reads the rules. Errors name the key and its value.
-    pub fn read(conf: &Configuration, server: Server) -> Result<Self, ConfigError> {
+    /// Reads the rules. `host_name`: the name of this machine. Errors name the key and its value.
+    pub fn read(conf: &Configuration, host_name: &str, server: Server) -> Result<Self, ConfigError> {
         let value = conf.get(keys::DFS_XFRAME_VALUE)?;
         let known = FRAME_OPTIONS.iter().copied().find(|(name, _)| name.eq_ignore_ascii_case(&value));
         let Some((name, ancestors)) = known else {
@@ -89,6 +96,7 @@ impl Protection {
             frame_options: sends_frame_options.then(|| HeaderValue::from_static(name)),
             content_security: HeaderValue::from_str(&content_security).expect("the parts are ASCII"),
             csrf,
+            own_names: Arc::new(OwnNames::read(conf, host_name)?),
             read_only: Arc::new(AtomicBool::new(conf.get(keys::HEARTH_WEB_READ_ONLY)?)),
         })
     }
@@ -141,13 +149,24 @@ impl Protection {
             return Err(Exception::illegal_argument(HEADER_MISSING));
         }
         let Some(change) = Change::of(request) else { return Ok(()) };
-        if self.is_read_only() && change != Change::Download {
+        if self.is_read_only() && !matches!(change, Change::Download | Change::Log) {
             let message = "this port takes no changes because hearth.web.read-only is true; change files over hdfs://";
             return Err(Exception::new(ACCESS_CONTROL, message));
         }
         // A browser asks before it sends this to another origin, and Hadoop's DataNodes allow it to any.
         let is_open_to_pages = self.server == Server::Datanode && change == Change::Created;
-        if is_open_to_pages || is_of_this_site(headers, change) {
+        if is_open_to_pages || !is_of_browser(headers) {
+            return Ok(());
+        }
+        let host = text(headers, header::HOST).unwrap_or_default();
+        if !self.own_names.contains(host) {
+            let message = format!(
+                "`{host}` is not a known name of this server; add it to {} if users reach the server by it",
+                keys::HEARTH_WEB_HOSTS.name
+            );
+            return Err(Exception::new(ACCESS_CONTROL, message));
+        }
+        if change == Change::Log || is_of_this_site(headers, change) {
             return Ok(());
         }
         let message = "a page of another site sent this request; send it from a page of this server, \
@@ -183,7 +202,7 @@ impl RequiredHeader {
     }
 }
 
-/// Kind of a request that a page of another site must not send: it changes something, or it is costly.
+/// Kind of a request that a page of another site must not send: it changes something, is costly, or tells secrets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Change {
     /// A new file, by PUT.
@@ -194,6 +213,8 @@ enum Change {
     ByPage,
     /// An image, fetched like any other page. It changes nothing.
     Download,
+    /// Lines of the log. They change nothing, and browsers let no page of another origin read them.
+    Log,
 }
 
 impl Change {
@@ -207,6 +228,7 @@ impl Change {
         });
         match request.method().as_str() {
             "GET" | "HEAD" if request.uri().path() == IMAGE => Some(Self::Download),
+            "GET" | "HEAD" if request.uri().path() == LOG => Some(Self::Log),
             "GET" | "HEAD" => {
                 let is_change = match request.uri().path() {
                     FSCK => parameters.any(|(name, _)| FSCK_CHANGES.contains(&name.as_str())),
@@ -226,6 +248,15 @@ impl Change {
             _ => Some(Self::ByMethod),
         }
     }
+}
+
+/// Returns true if the headers show that a browser sent the request.
+fn is_of_browser(headers: &HeaderMap) -> bool {
+    let user_agent = text(headers, header::USER_AGENT).unwrap_or_default();
+    headers.contains_key("sec-fetch-site")
+        || headers.contains_key(header::ORIGIN)
+        || headers.contains_key(header::REFERER)
+        || BROWSERS.iter().any(|browser| user_agent.starts_with(browser))
 }
 
 /// Returns true unless the headers show that a page of another site caused the request.
@@ -270,7 +301,7 @@ mod tests {
 
     fn protection(server: Server, set: &[(&str, &str)]) -> Protection {
         let conf = set.iter().fold(Configuration::empty(), |conf, (key, value)| conf.with(key, *value));
-        Protection::read(&conf, server).unwrap()
+        Protection::read(&conf, "nn1", server).unwrap()
     }
 
     fn request(method: &str, url: &str, headers: &[(&'static str, &'static str)]) -> Request {
@@ -321,6 +352,21 @@ mod tests {
             ("GET", "/imagetransfer?getimage=1", &[("sec-fetch-site", "cross-site")], false),
             ("GET", "/imagetransfer?getimage=1", &[("referer", "http://evil.example/")], false),
             ("GET", "/imagetransfer?getimage=1", &[("sec-fetch-site", "same-origin")], true),
+            // The site's own name has the address of this server.
+            ("PUT", MKDIRS, &[("host", "evil.example:9870"), ("origin", "http://evil.example:9870")], false),
+            ("PUT", MKDIRS, &[("host", "evil.example"), ("sec-fetch-site", "same-origin")], false),
+            ("PUT", MKDIRS, &[("host", "evil.example"), ("user-agent", "Mozilla/5.0")], false),
+            ("PUT", MKDIRS, &[("host", "nn1.evil.example"), ("user-agent", "Mozilla/5.0")], false),
+            ("PUT", MKDIRS, &[("host", "alias.example")], true),
+            ("PUT", MKDIRS, &[("host", "192.0.2.1:9870"), ("origin", "http://192.0.2.1:9870")], true),
+            ("PUT", MKDIRS, &[("host", "[::1]:9870"), ("origin", "http://[::1]:9870")], true),
+            ("PUT", MKDIRS, &[("host", "localhost:9870"), ("origin", "http://localhost:9870")], true),
+            ("GET", FSCK, &[("host", "evil.example"), ("referer", "http://evil.example/")], false),
+            ("GET", FSCK, &[("host", "evil.example"), ("user-agent", "Java/11")], true),
+            ("GET", "/ui/log?from=0", &[("host", "evil.example"), ("user-agent", "Mozilla/5.0")], false),
+            ("GET", "/ui/log?from=0", &[("host", "evil.example"), ("user-agent", "curl/8")], true),
+            ("GET", "/ui/log?from=0", &[("user-agent", "Mozilla/5.0")], true),
+            ("GET", "/ui/overview", &[("host", "evil.example"), ("user-agent", "Mozilla/5.0")], true),
         ];
         for (method, url, headers, is_allowed) in cases {
             let checked = namenode.check(&request(method, url, headers));
@@ -330,10 +376,25 @@ mod tests {
     }
 
     #[test]
+    fn names_of_key_are_known() {
+        const HEADERS: [(&str, &str); 2] = [("host", "Files.example:9870"), ("origin", "http://Files.example:9870")];
+        let checked = |set: &[(&str, &str)]| {
+            protection(Server::Namenode, set).check(&request("PUT", "/webhdfs/v1/a?op=MKDIRS", &HEADERS))
+        };
+        let refused = checked(&[]).unwrap_err();
+        assert!(refused.message.contains("hearth.web.hosts"), "{refused}");
+        assert!(refused.message.contains("`Files.example:9870`"), "{refused}");
+        assert_eq!(refused.status().as_u16(), 403);
+        assert_eq!(checked(&[("hearth.web.hosts", "other.example, files.example")]), Ok(()));
+    }
+
+    #[test]
     fn datanode_lets_pages_create_files() {
         let datanode = protection(Server::Datanode, &[]);
         let of_page = [("origin", "http://nn1:9870"), ("host", "dn1:9864")];
         assert!(datanode.check(&request("PUT", "/webhdfs/v1/a?OP=create", &of_page)).is_ok());
+        let alias = [("origin", "http://nn1:9870"), ("host", "alias.example:9864")];
+        assert!(datanode.check(&request("PUT", "/webhdfs/v1/a?OP=create", &alias)).is_ok());
         assert!(datanode.check(&request("OPTIONS", "/webhdfs/v1/a?op=CREATE", &of_page)).is_ok());
         let elsewhere = [("origin", "http://evil.example")];
         assert!(datanode.check(&request("POST", "/webhdfs/v1/a?op=APPEND", &elsewhere)).is_err());
@@ -390,6 +451,7 @@ mod tests {
             assert_eq!(checked("GET", "/logLevel?log=a&level="), None);
             assert_eq!(checked("GET", "/ui/log-level"), None);
             assert_eq!(checked("GET", "/imagetransfer?getimage=1"), None);
+            assert_eq!(checked("GET", "/ui/log"), None);
             protection.clone().set_read_only(false);
             assert_eq!(checked("PUT", "/webhdfs/v1/a?op=CREATE"), None);
         }
@@ -414,7 +476,7 @@ mod tests {
         let wrong = [("dfs.xframe.value", "NEVER"), ("dfs.webhdfs.rest-csrf.custom-header", "a b")];
         for (key, value) in wrong {
             let conf = Configuration::empty().with("dfs.webhdfs.rest-csrf.enabled", "true").with(key, value);
-            let said = Protection::read(&conf, Server::Namenode).unwrap_err().to_string();
+            let said = Protection::read(&conf, "nn1", Server::Namenode).unwrap_err().to_string();
             assert!(said.contains(key) && said.contains(value), "{said}");
         }
     }

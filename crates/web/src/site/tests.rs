@@ -75,7 +75,7 @@ async fn send(address: SocketAddr, head: &str) -> String {
 
 #[tokio::test]
 async fn site_with_interface_serves_its_files_and_redirects() {
-    let protection = Protection::read(&hearth_config::Configuration::empty(), Server::Namenode).unwrap();
+    let protection = Protection::read(&hearth_config::Configuration::empty(), "x", Server::Namenode).unwrap();
     let site = Site::new(|| "<h1>front</h1>".to_string(), Vec::new, Vec::new, Vec::new)
         .interface(Server::Namenode)
         .protection(protection)
