@@ -195,6 +195,7 @@ fn datanodes(figures: &ClusterStatistics) -> impl Iterator<Item = Metric> {
     let states = [
         ("live", figures.live_nodes),
         ("dead", figures.dead_nodes),
+        ("dead_in_service", figures.dead_in_service_nodes),
         ("stale", figures.stale_nodes),
         ("in_service", figures.in_service_nodes),
         ("decommissioning", figures.decommissioning_nodes),
@@ -205,7 +206,8 @@ fn datanodes(figures: &ClusterStatistics) -> impl Iterator<Item = Metric> {
     states.into_iter().map(|(state, count)| {
         Metric::gauge(
             "hearth_namenode_datanodes",
-            "DataNodes by state: every one is live or dead; live ones without a recent heartbeat are also stale",
+            "DataNodes by state: every one is live or dead; live ones without a recent heartbeat are also stale; dead ones \
+             that are neither decommissioned nor in maintenance are also dead_in_service",
             count as u64,
         )
         .label("state", state)

@@ -427,15 +427,24 @@ async fn unseen_datanodes_of_hosts_file_are_dead() {
         assert_eq!(reported(&n, All).await.len(), 3);
         let state = n.handle().namenode().read().blocks.cluster_statistics(n.handle().namenode().now());
         assert_eq!((state.dead_nodes, state.live_nodes), (2, 1));
+        // Loopback addresses are often a second address of a node that has come.
+        assert_eq!(state.dead_in_service_nodes, 0);
     }
+    // TEST-NET-1, RFC 5737.
+    let n = with_hosts(directory.path(), "127.0.0.1\n127.0.0.9\n192.0.2.9\n", false).await;
+    TestDatanode::join(&n, 1).await;
+    let state = n.handle().namenode().read().blocks.cluster_statistics(n.handle().namenode().now());
+    assert_eq!((state.dead_nodes, state.dead_in_service_nodes), (2, 1));
     // A list without a node in service excludes no node, but its nodes are still expected.
-    let json = r#"[{"hostName": "127.0.0.9", "adminState": "DECOMMISSIONED"}]"#;
+    let json = r#"[{"hostName": "192.0.2.9", "adminState": "DECOMMISSIONED"}]"#;
     let n = with_hosts(directory.path(), json, true).await;
     TestDatanode::join(&n, 1).await;
     let request = GetDatanodeReportRequestProto { r#type: Dead as i32 };
     let answer: GetDatanodeReportResponseProto = n.call("getDatanodeReport", &request).await.unwrap();
     assert_eq!(answer.di.len(), 1);
     assert_eq!(answer.di[0].admin_state(), datanode_info_proto::AdminState::Decommissioned);
+    let state = n.handle().namenode().read().blocks.cluster_statistics(n.handle().namenode().now());
+    assert_eq!((state.dead_nodes, state.dead_in_service_nodes), (1, 0));
 }
 
 #[tokio::test]

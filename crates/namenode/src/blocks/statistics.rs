@@ -1,6 +1,7 @@
 //! Statistics for reports, fsck and metrics.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::IpAddr;
 
 use hearth_types::{BlockId, DatanodeAdminState, DatanodeId, DatanodeInfo, DatanodeUuid, StorageReport, StorageType};
 
@@ -50,6 +51,9 @@ pub struct ClusterStatistics {
     pub failed_volumes: u64,
     pub live_nodes: usize,
     pub dead_nodes: usize,
+    /// Dead nodes that nobody took out of service: neither decommissioned nor in maintenance. Without loopback addresses
+    /// of the hosts files, which are often a second address of a node that has come.
+    pub dead_in_service_nodes: usize,
     pub stale_nodes: usize,
     pub decommissioning_nodes: usize,
     /// Live nodes that are neither leaving nor in maintenance.
@@ -166,6 +170,17 @@ impl BlockReport {
     }
 }
 
+/// Returns true if an administrator has taken a node in this state out of service, so that it may be off.
+fn is_out_of_service(admin: DatanodeAdminState) -> bool {
+    matches!(admin, DatanodeAdminState::Decommissioned | DatanodeAdminState::InMaintenance)
+}
+
+/// Returns true if a node of the hosts files that has never registered is likely a machine that should be there.
+fn is_missed(info: &DatanodeInfo) -> bool {
+    let is_loopback = info.id.ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    !is_loopback && !is_out_of_service(info.admin_state)
+}
+
 /// Sorts by address.
 fn by_name<T>(mut found: Vec<T>, info: impl Fn(&T) -> &DatanodeInfo) -> Vec<T> {
     found.sort_by(|left, right| {
@@ -199,12 +214,15 @@ impl BlockMap {
             timed_out_copies: self.timed_out_copies,
             ..ClusterStatistics::default()
         };
-        figures.dead_nodes = self.never_came().len();
+        let never_came = self.never_came();
+        figures.dead_nodes = never_came.len();
+        figures.dead_in_service_nodes = never_came.iter().filter(|info| is_missed(info)).count();
         for (_, node) in self.nodes.iter() {
             figures.pending_deletion += node.invalidations.len() as u64;
             figures.excess += node.invalidations.values().filter(|one| one.length.is_some()).count() as u64;
             if !node.alive {
                 figures.dead_nodes += 1;
+                figures.dead_in_service_nodes += usize::from(!is_out_of_service(node.admin));
                 figures.dead_decommissioned_nodes += usize::from(node.admin == DatanodeAdminState::Decommissioned);
                 figures.dead_in_maintenance_nodes += usize::from(node.admin == DatanodeAdminState::InMaintenance);
                 continue;
