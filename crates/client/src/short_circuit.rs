@@ -84,7 +84,7 @@ pub(crate) struct ShortCircuit {
 impl ShortCircuit {
     pub(crate) fn new(options: ShortCircuitOptions, datanodes: Arc<Datanodes>) -> Self {
         Self {
-            cache: Cache::new(options.cache_size, options.cache_expiry),
+            cache: Cache::new(options.cache_size, options.mapped_bytes_max, options.cache_expiry),
             options,
             datanodes,
             here: LocalAddresses::default(),

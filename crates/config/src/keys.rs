@@ -693,4 +693,6 @@ keys! {
     HEARTH_CLIENT_MULTIPLEX_MEMORY_BYTES: Key<u64> = "hearth.client.multiplex.memory.bytes", bytes, "8388608" in ("0"..="64m");
     /// Maximum bytes that one system call of a reader fetches; also the limit of what it holds ahead of its caller.
     HEARTH_CLIENT_READ_BUFFER_BYTES: Key<u64> = "hearth.client.read.buffer.bytes", bytes, "524288" in ("64k"..="8m");
+    /// Maximum bytes of local replicas that stay mapped after their last reader. The last one stays, whatever its length.
+    HEARTH_CLIENT_MAPPED_MAX: Key<u64> = "hearth.client.mapped.max", bytes, "34359738368" in ("1m"..);
 }

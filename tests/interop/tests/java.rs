@@ -34,6 +34,7 @@ const CHECKS: &[Check] = &[
     ("every_byte_comes_from_memory", from_memory),
     ("buffers_of_every_kind_are_filled", buffers),
     ("positioned_reads_share_one_mapping", one_mapping),
+    ("mapped_memory_is_bounded", mapped_memory),
     ("changed_file_is_read_with_new_content", changes),
     ("open_reader_keeps_its_replica", keeps),
     ("file_being_written_is_read_another_way", being_written),
@@ -85,6 +86,8 @@ const FILE_CHECKS: &[Check] = &[
     ("memory_is_shown_without_copies", shown),
     ("threads_share_a_stream_until_it_is_closed", crowd),
     ("positioned_reads_share_one_mapping", one_mapping),
+    ("mapped_memory_is_bounded", mapped_memory),
+    ("yarns_containers_map_less", container),
     ("changed_file_is_read_with_new_content", changes),
     ("open_reader_keeps_its_replica", keeps),
     ("file_being_written_is_read_to_its_visible_length", growing),
@@ -276,6 +279,51 @@ fn one_mapping(session: &mut Session) -> Result<()> {
     ensure!(answer["shortCircuit"] == 2000 * 4096, "{answer}");
     let after = figure(session, "hearth_short_circuit_descriptors")?;
     ensure!(before == after, "{} descriptors were passed", after - before);
+    Ok(())
+}
+
+/// A block of 1 MiB takes 8 KiB more, for its CRCs.
+fn mapped_memory(session: &mut Session) -> Result<()> {
+    const LENGTH: u64 = 16 * BLOCK;
+    const MOST: u64 = 4 << 20;
+    /// Slots of replicas, and the kernel's count is not exact.
+    const REST: u64 = 1 << 20;
+    store(session.java()?, "/mapped", 10, LENGTH)?;
+    let expected = sha256_of(&[(10, LENGTH)]);
+    let apache = session.cluster.apache()?.clone();
+    let (mut unbounded, _) = logged(session, &apache, "mapped-unbounded", &[])?;
+    let most = MOST.to_string();
+    let (mut bounded, _) = logged(session, &apache, "mapped-bounded", &[("hearth.client.mapped.max", &most)])?;
+    for round in 0..2 {
+        for java in [&mut unbounded, &mut bounded] {
+            for operation in ["read", "pread"] {
+                let all = json!({"path": "/mapped", "position": 0, "length": LENGTH});
+                let read = java.call(operation, all)?;
+                ensure!(read["sha256"] == expected, "round {round}: {operation} answers {read}");
+            }
+        }
+        let (all, some) = (usage(unbounded.id())?.shared_memory, usage(bounded.id())?.shared_memory);
+        ensure!(all > LENGTH - REST, "round {round}: {all} bytes are mapped without the bound");
+        ensure!((BLOCK..=MOST + REST).contains(&some), "round {round}: {some} bytes are mapped with the bound");
+    }
+    Ok(())
+}
+
+/// The jar's own bound in a container of YARN, which counts mapped bytes as the container's.
+fn container(session: &mut Session) -> Result<()> {
+    const LONG_BLOCK: u64 = 32 << 20;
+    const MOST: u64 = 256 << 20;
+    /// As in `mapped_memory`.
+    const REST: u64 = 1 << 20;
+    let arguments = json!({"path": "/by-container", "seed": 11, "length": 10 * LONG_BLOCK, "blockSize": LONG_BLOCK});
+    session.java()?.call("store", arguments)?;
+    let apache = session.cluster.apache()?.clone();
+    let mut command = apache.our_java(session.cluster.conf(), "Driver")?;
+    let mut java = Driver::start(command.env("CONTAINER_ID", "container_1700000000000_0001_01_000002"))?;
+    java.call("cat", json!({"path": "/by-container"}))?;
+    let mapped = usage(java.id())?.shared_memory;
+    ensure!((MOST - LONG_BLOCK..=MOST + REST).contains(&mapped), "{mapped} bytes are mapped");
+    session.java()?.call("delete", json!({"path": "/by-container"}))?;
     Ok(())
 }
 

@@ -44,6 +44,8 @@ pub(crate) struct ShortCircuitOptions {
     /// Time for which a failed socket is not tried while there is another path.
     pub disable_interval: Duration,
     pub cache_size: usize,
+    /// Maximum bytes of the replicas that stay mapped.
+    pub mapped_bytes_max: u64,
     pub cache_expiry: Duration,
     pub connection_expiry: Duration,
     pub timeouts: Timeouts,
@@ -75,6 +77,7 @@ impl ShortCircuitOptions {
             },
             disable_interval: configuration.get(keys::DFS_DOMAIN_SOCKET_DISABLE_INTERVAL)?,
             cache_size: configuration.get(keys::DFS_CLIENT_READ_SHORTCIRCUIT_STREAMS_CACHE_SIZE)? as usize,
+            mapped_bytes_max: configuration.get(keys::HEARTH_CLIENT_MAPPED_MAX)?,
             cache_expiry: configuration.get(keys::DFS_CLIENT_READ_SHORTCIRCUIT_STREAMS_CACHE_EXPIRY)?,
             connection_expiry: configuration.get(keys::DFS_CLIENT_SOCKETCACHE_EXPIRY)?,
             timeouts,

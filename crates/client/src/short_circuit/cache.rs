@@ -25,15 +25,27 @@ impl Key {
     }
 }
 
-/// Cache of open replicas, bounded in number. Each is closed `expiry` after its last use.
+/// Cache of open replicas, bounded in number and in mapped bytes. Each is closed `expiry` after its last use.
 ///
-/// Sources: `dfs.client.read.shortcircuit.streams.cache.size` and `.expiry.ms`.
+/// A replica that leaves the cache stays open for the readers that use it.
+///
+/// Sources: `dfs.client.read.shortcircuit.streams.cache.size` and `.expiry.ms`; `hearth.client.mapped.max`.
 #[derive(Debug)]
 pub(crate) struct Cache {
-    entries: Mutex<HashMap<Key, Entry>>,
+    entries: Mutex<Entries>,
     /// Maximum number of entries; with 0, replicas are closed when their last reader ends.
     size: usize,
+    /// Maximum number of bytes that the entries map. The newest entry stays even if it alone maps more: positioned reads
+    /// only find replicas that the cache keeps open.
+    mapped_bytes_max: u64,
     expiry: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    by_key: HashMap<Key, Entry>,
+    /// Number of bytes that all entries map.
+    mapped_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -44,14 +56,14 @@ struct Entry {
 }
 
 impl Cache {
-    pub(crate) fn new(size: usize, expiry: Duration) -> Self {
-        Self { entries: Mutex::default(), size, expiry }
+    pub(crate) fn new(size: usize, mapped_bytes_max: u64, expiry: Duration) -> Self {
+        Self { entries: Mutex::default(), size, mapped_bytes_max, expiry }
     }
 
     /// Returns the replica of `key`, if it is open and still valid. Removes an invalid one.
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<LocalReplica>> {
         let mut entries = self.entries.lock();
-        let replica = &entries.get(key)?.replica;
+        let replica = &entries.by_key.get(key)?.replica;
         if replica.is_valid() {
             replica.touch();
             return Some(Arc::clone(replica));
@@ -63,21 +75,22 @@ impl Cache {
         None
     }
 
-    /// Adds `replica`; evicts the least recently used entry if full. The caller must ensure that `expire` is called
-    /// from now on.
+    /// Adds `replica`; evicts the least recently used entries for which there is no more room. The caller must ensure that
+    /// `expire` is called from now on.
     pub(crate) fn insert(&self, key: Key, replica: Arc<LocalReplica>) {
         if self.size == 0 {
             return;
         }
-        let mut gone = Vec::new();
+        let bytes = replica.mapped_bytes();
         let mut entries = self.entries.lock();
-        while entries.len() >= self.size {
-            let Some(victim) = entries.iter().min_by_key(|(_, entry)| entry.used()).map(|(key, _)| key.clone()) else {
-                break;
-            };
+        let mut gone: Vec<Entry> = entries.remove(&key).into_iter().collect();
+        while entries.by_key.len() >= self.size || entries.mapped_bytes.saturating_add(bytes) > self.mapped_bytes_max {
+            let least_used = entries.by_key.iter().min_by_key(|(_, entry)| entry.used());
+            let Some(victim) = least_used.map(|(key, _)| key.clone()) else { break };
             gone.extend(entries.remove(&victim));
         }
-        gone.extend(entries.insert(key, Entry { replica, used: Instant::now() }));
+        entries.mapped_bytes += bytes;
+        gone.extend(entries.by_key.insert(key, Entry { replica, used: Instant::now() }));
         drop(entries);
         drop(gone);
     }
@@ -85,7 +98,7 @@ impl Cache {
     /// Removes `replica`, which had bad bytes.
     pub(crate) fn remove(&self, key: &Key, replica: &Arc<LocalReplica>) {
         let mut entries = self.entries.lock();
-        if entries.get(key).is_some_and(|entry| Arc::ptr_eq(&entry.replica, replica)) {
+        if entries.by_key.get(key).is_some_and(|entry| Arc::ptr_eq(&entry.replica, replica)) {
             let stale = entries.remove(key);
             drop(entries);
             drop(stale);
@@ -96,18 +109,28 @@ impl Cache {
     pub(crate) fn expire(&self) -> bool {
         let mut gone = Vec::new();
         let mut entries = self.entries.lock();
-        entries.retain(|_, entry| {
+        let Entries { by_key, mapped_bytes } = &mut *entries;
+        by_key.retain(|_, entry| {
             entry.look();
             let keep = entry.replica.is_valid() && entry.used.elapsed() < self.expiry;
             if !keep {
+                *mapped_bytes -= entry.replica.mapped_bytes();
                 gone.push(Arc::clone(&entry.replica));
             }
             keep
         });
-        let left = !entries.is_empty();
+        let left = !entries.by_key.is_empty();
         drop(entries);
         drop(gone);
         left
+    }
+}
+
+impl Entries {
+    fn remove(&mut self, key: &Key) -> Option<Entry> {
+        let entry = self.by_key.remove(key)?;
+        self.mapped_bytes -= entry.replica.mapped_bytes();
+        Some(entry)
     }
 }
 

@@ -110,6 +110,14 @@ impl LocalReplica {
         }
     }
 
+    /// Returns the number of bytes that it maps.
+    pub(super) fn mapped_bytes(&self) -> u64 {
+        match &self.contents {
+            Contents::Mapped { data, meta } => (data.bytes().len() + meta.bytes().len()) as u64,
+            Contents::Files { .. } => 0,
+        }
+    }
+
     /// Counts a reader that does not verify CRCs in the slot. Returns false if the datanode does not offer this.
     pub(crate) fn anchor(&self) -> bool {
         self.slot.as_ref().is_some_and(Slot::anchor)

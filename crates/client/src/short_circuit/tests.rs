@@ -475,6 +475,47 @@ async fn unused_replicas_are_evicted_with_their_slots() {
     assert_eq!(fake.registered(), 4);
 }
 
+/// Opens a replica of a block of `length` bytes.
+async fn replica_of(short_circuit: &Arc<ShortCircuit>, id: i64, length: usize) -> Arc<LocalReplica> {
+    short_circuit.open_replica(&located(id, length), &datanode()).await.unwrap()
+}
+
+#[tokio::test]
+async fn mapped_bytes_are_bounded() {
+    let many = (1..=5).map(|id| (id, content(id, 300_000)));
+    let blocks = many.chain([(6, content(6, 3 << 20)), (7, content(7, 300_000))]).collect();
+    let fake = Fake::start(Behaviour::of(true, blocks));
+    let short_circuit = fake.client(&[("hearth.client.mapped.max", "1m")]);
+    // A replica that leaves the cache stays open for its reader.
+    let held = replica_of(&short_circuit, 1, 300_000).await;
+    for id in 2..=5 {
+        replica_of(&short_circuit, id, 300_000).await;
+    }
+    until("the surplus to be released", async || fake.registered() == 4).await;
+    assert!(held.is_valid() && bytes_of(&held).await == content(1, 300_000));
+    drop(held);
+    until("the held one to be released", async || fake.registered() == 3).await;
+    let opened = fake.count(|asked| &asked.descriptors);
+    for id in 3..=5 {
+        replica_of(&short_circuit, id, 300_000).await;
+    }
+    assert_eq!(fake.count(|asked| &asked.descriptors), opened, "the newest three are cached");
+
+    // One above the bound stays alone, until another one is opened.
+    replica_of(&short_circuit, 6, 3 << 20).await;
+    until("all others to be released", async || fake.registered() == 1).await;
+    replica_of(&short_circuit, 6, 3 << 20).await;
+    assert_eq!(fake.count(|asked| &asked.descriptors), opened + 1, "the long one is cached");
+    replica_of(&short_circuit, 7, 300_000).await;
+    until("the long one to be released", async || fake.registered() == 1).await;
+    // Removed replicas do not count.
+    short_circuit.forget(&located(7, 300_000).block, &datanode(), &replica_of(&short_circuit, 7, 300_000).await);
+    for id in (1..=3).chain(1..=3) {
+        replica_of(&short_circuit, id, 300_000).await;
+    }
+    assert_eq!(fake.count(|asked| &asked.descriptors), opened + 5);
+}
+
 #[tokio::test]
 async fn replicas_open_with_no_or_many_slots() {
     let fake = Fake::start(Behaviour { without_slots: true, ..with_blocks(true) });

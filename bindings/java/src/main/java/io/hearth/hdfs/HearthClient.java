@@ -174,6 +174,7 @@ final class HearthClient {
                 settings.append(key).append('\0').append(value.trim()).append('\0');
             }
         }
+        MappedMemory.appendDefault(settings, conf);
         return settings.append(ROUNDS_KEY).append('\0').append(ROUNDS).append('\0').toString();
     }
 

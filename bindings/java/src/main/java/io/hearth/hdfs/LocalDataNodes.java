@@ -32,6 +32,7 @@ final class LocalDataNodes {
         "dfs.client.read.shortcircuit.streams.cache.expiry.ms",
         "dfs.client.socketcache.expiryMsec",
         "dfs.client.socket-timeout",
+        MappedMemory.KEY,
     };
 
     /** Bounds of the two tables whose entries are never removed. More are not served locally. */
@@ -87,6 +88,7 @@ final class LocalDataNodes {
                 settings.append(key).append('\0').append(value).append('\0');
             }
         }
+        MappedMemory.appendDefault(settings, configuration);
         String name = required + "\0" + settings;
         LocalDataNodes found = BY_SETTINGS.get(name);
         if (found == null) {
