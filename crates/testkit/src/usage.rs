@@ -16,6 +16,8 @@ pub struct Usage {
     pub system: f64,
     /// Resident bytes, shared memory included.
     pub resident: u64,
+    /// Largest `resident` since its start.
+    pub resident_max: u64,
     /// Part of `resident` that is tmpfs and shared memory.
     pub shared_memory: u64,
     pub threads: u64,
@@ -37,7 +39,8 @@ pub fn usage(process: u32) -> Result<Usage> {
         line.and_then(|rest| rest.trim().strip_suffix(" kB")).and_then(|kb| kb.trim().parse().ok()).unwrap_or(0) * 1024
     };
     let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")?.trim().parse().ok()).unwrap_or(0);
-    Ok(Usage { user, system, resident: bytes("VmRSS:"), shared_memory: bytes("RssShmem:"), threads })
+    let (resident, resident_max, shared_memory) = (bytes("VmRSS:"), bytes("VmHWM:"), bytes("RssShmem:"));
+    Ok(Usage { user, system, resident, resident_max, shared_memory, threads })
 }
 
 /// Returns the CPU seconds of a process's living threads whose names start with `prefix` (the kernel keeps 15 bytes of

@@ -70,6 +70,8 @@ public final class Driver {
     private final Map<String, FSDataOutputStream> writers = new HashMap<>();
     private final Map<String, FSDataInputStream> readers = new HashMap<>();
     private FileSystem fs;
+    /** Buffer of the operation "vectored", of which the ranges are parts: it is allocated once. */
+    private java.nio.ByteBuffer direct = java.nio.ByteBuffer.allocateDirect(0);
 
     public static void main(String[] arguments) throws IOException {
         PrintStream answers = System.out;
@@ -316,6 +318,10 @@ public final class Driver {
             // threads; then the stream is closed while they read on. Fails at the first wrong byte
             case "crowd":
                 return crowd(r);
+            // path, seed, ranges, length: reads that many ranges of this length, which adjoin from the start of the file on,
+            // by one call into direct buffers. Fails at the first wrong byte
+            case "vectored":
+                return vectored(r);
             // path, ranges, length, rounds: vectored reads of that many ranges of this length, spread over the file;
             // answers the seconds of each round
             case "timedVectored":
@@ -941,6 +947,49 @@ public final class Driver {
                 }
             }
         });
+        return null;
+    }
+
+    private Object vectored(JsonNode r) throws Exception {
+        int length = r.get("length").asInt();
+        int count = r.get("ranges").asInt();
+        if (direct.capacity() < count * length) {
+            direct = java.nio.ByteBuffer.allocateDirect(count * length);
+        }
+        List<org.apache.hadoop.fs.FileRange> ranges = new ArrayList<>();
+        for (int i = 0; i < count; i++) {
+            ranges.add(org.apache.hadoop.fs.FileRange.createFileRange((long) i * length, length));
+        }
+        // Stale bytes of an earlier call must not pass for those of this one.
+        byte[] found = new byte[PIECE];
+        for (direct.clear(); direct.hasRemaining(); ) {
+            direct.put(found, 0, Math.min(found.length, direct.remaining()));
+        }
+        Content content = new Content(r.get("seed").asLong());
+        AtomicInteger next = new AtomicInteger();
+        try (FSDataInputStream in = fs().open(path(r, "path"))) {
+            in.readVectored(ranges, wanted -> {
+                java.nio.ByteBuffer part = direct.duplicate();
+                int start = next.getAndIncrement() * length;
+                part.limit(start + length);
+                part.position(start);
+                return part.slice();
+            });
+            for (int i = 0; i < count; i++) {
+                java.nio.ByteBuffer range = ranges.get(i).getData().get();
+                if (range.remaining() != length) {
+                    throw new IOException("range " + i + " has " + range.remaining() + " bytes");
+                }
+                for (int at = 0; at < length; at += found.length) {
+                    int size = Math.min(found.length, length - at);
+                    range.get(found, 0, size);
+                    byte[] wanted = content.bytes((long) i * length + at, size);
+                    if (!java.util.Arrays.equals(java.util.Arrays.copyOf(found, size), wanted)) {
+                        throw new IOException("range " + i + " differs behind its byte " + at);
+                    }
+                }
+            }
+        }
         return null;
     }
 

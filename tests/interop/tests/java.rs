@@ -106,6 +106,7 @@ const FILE_CHECKS: &[Check] = &[
 /// Checks of streams that Hearth's client reads over the network.
 const REMOTE_CHECKS: &[Check] = &[
     ("bytes_take_the_configured_path", configured_path),
+    ("vectored_reads_take_little_memory", vectored_memory),
     ("every_read_is_as_hadoops", alike),
     ("buffers_of_every_kind_are_filled", buffers),
     ("threads_share_a_stream_until_it_is_closed", crowd),
@@ -1364,6 +1365,32 @@ fn configured_path(session: &mut Session) -> Result<()> {
         ensure!(read.read_in_packets >= LENGTH, "of {LENGTH} bytes: {read:?}");
         Ok(Some(()))
     })
+}
+
+/// The direct buffers are memory enough, for a few long ranges and for many shorter ones.
+fn vectored_memory(session: &mut Session) -> Result<()> {
+    const LENGTH: u64 = 256 << 20;
+    /// For what the client reads at a time, what allocators keep for their threads, and code that the JVM compiles. Less
+    /// than a second copy.
+    const REST: u64 = 192 << 20;
+    let options = ["-Xms128m", "-Xmx128m", "-XX:+AlwaysPreTouch", "-XX:MaxDirectMemorySize=320m"];
+    let apache = options.iter().fold(session.cluster.apache()?.clone(), |apache, option| apache.with_option(option));
+    let mut java = Driver::java(&apache, session.cluster.conf())?;
+    java.set_answer_timeout(Duration::from_secs(300));
+    let file = json!({"path": "/vectored", "seed": 12, "length": LENGTH, "blockSize": 32 << 20, "replication": 1});
+    java.call("store", file)?;
+    ensure!(read_by(&mut java, "/vectored")? == BY_HEARTH, "not read by Hearth's client");
+    let read = |ranges: u64| json!({"path": "/vectored", "seed": 12, "ranges": ranges, "length": LENGTH / ranges});
+    // The connections and their buffers are made.
+    java.call("vectored", json!({"path": "/vectored", "seed": 12, "ranges": 4, "length": 1 << 20}))?;
+    let before = usage(java.id())?.resident_max;
+    for ranges in [4, 32] {
+        java.call("vectored", read(ranges))?;
+        let grown = usage(java.id())?.resident_max - before;
+        ensure!(grown < LENGTH + REST, "{ranges} ranges took {grown} bytes of memory");
+    }
+    java.call("delete", json!({"path": "/vectored"}))?;
+    Ok(())
 }
 
 /// Hearth's client goes on with the other replica, in the middle of a block and with open streams.

@@ -28,6 +28,10 @@ const MAPPED_BYTES: usize = 1 << 20;
 /// Bytes that are read over the network at a time, into memory of this library.
 const COPIED_BYTES: usize = 4 << 20;
 
+/// Most bytes of ranges that are read together over the network, into memory of this library. A longer range is read
+/// alone, into the memory of Java if the JVM does not move that.
+const TOGETHER_BYTES: usize = 32 << 20;
+
 /// A file that is open for reading.
 struct OpenFile {
     positioned: PositionedReader,
@@ -210,11 +214,23 @@ fn show(jvm: &Jvm, file: &OpenFile, position: u64) -> Result<Option<View>, Throw
 
 /// Fills `target` from `position` on, fewer bytes only at the end of the file or before a failure.
 fn read_at(jvm: &Jvm, file: &OpenFile, position: u64, target: &mut impl Target) -> Result<Read, Thrown> {
-    let (mut done, waited) = read_mapped(jvm, file, position, target, 0)?;
-    let length = target.length();
-    if done == length {
+    let (done, waited) = read_mapped(jvm, file, position, target, 0)?;
+    if done == target.length() {
         return Ok(Read { count: done, waited });
     }
+    read_rest(jvm, file, position, target, done)
+}
+
+/// Fills the part of `target` from `done` on by the client's usual path, fewer bytes only at the end of the file or before
+/// a failure. `position`: that of the first byte of `target`.
+fn read_rest(
+    jvm: &Jvm,
+    file: &OpenFile,
+    position: u64,
+    target: &mut impl Target,
+    mut done: usize,
+) -> Result<Read, Thrown> {
+    let length = target.length();
     if let Some(all) = target.direct() {
         let read = wait(jvm, file.positioned.read_at(position + done as u64, &mut all[done..]))?;
         done += or_shorter(done, read)?.unwrap_or(0);
@@ -300,39 +316,64 @@ impl Target for AnyTarget<'_> {
     }
 }
 
-/// Fills each of `places` from the file. Ranges that are not mapped are requested together. Returns 1 for each range that
-/// was filled, and 0 for each that failed or ends behind the end of the file.
+/// Fills each of `places` from the file. Ranges that are not mapped are requested together, as far as [`TOGETHER_BYTES`]
+/// permit. Returns 1 for each range that was filled, and 0 for each that failed or ends behind the end of the file.
 fn read_ranges(jvm: &Jvm, file: &OpenFile, places: &[Place], targets: jobjectArray) -> Result<Vec<u8>, Thrown> {
     let mut filled = vec![0; places.len()];
     let mut left = Vec::new();
     for (index, place) in places.iter().enumerate() {
-        let (done, _) = place.with(jvm, targets, index, |target| read_mapped(jvm, file, place.position, target, 0))?;
-        if done == place.length as usize {
+        let length = place.length as usize;
+        let done = place.with(jvm, targets, index, |target| {
+            let (done, _) = read_mapped(jvm, file, place.position, target, 0)?;
+            if done == length || length <= TOGETHER_BYTES {
+                return Ok(done);
+            }
+            match read_rest(jvm, file, place.position, target, done) {
+                Ok(read) => Ok(read.count),
+                // The caller reads the range again, and finds the error.
+                Err(Thrown::Io(_) | Thrown::Unreachable(_) | Thrown::Refused { .. }) => Ok(done),
+                Err(thrown) => Err(thrown),
+            }
+        })?;
+        if done == length {
             filled[index] = 1;
-        } else {
+        } else if length <= TOGETHER_BYTES {
             left.push(index);
         }
     }
-    let wanted: Option<Vec<_>> = left
-        .iter()
-        .map(|index| ByteRange::with_length(places[*index].position, places[*index].length as u64))
-        .collect();
-    let wanted = wanted.ok_or(Thrown::Argument("a range beyond the largest offset"))?;
-    if wanted.is_empty() {
-        return Ok(filled);
-    }
-    let read = wait(jvm, file.positioned.read_ranges(&wanted))?;
-    for (index, bytes) in left.into_iter().zip(read) {
-        let place = places[index];
-        // The caller reads the others one by one, and finds the error.
-        if let Ok(bytes) = bytes
-            && bytes.len() == place.length as usize
-        {
-            place.with(jvm, targets, index, |target| target.store(0, &bytes))?;
-            filled[index] = 1;
+    let mut rest = left.as_slice();
+    while !rest.is_empty() {
+        let (together, behind) = rest.split_at(fitting(places, rest));
+        let wanted: Option<Vec<_>> = together
+            .iter()
+            .map(|index| ByteRange::with_length(places[*index].position, places[*index].length as u64))
+            .collect();
+        let wanted = wanted.ok_or(Thrown::Argument("a range beyond the largest offset"))?;
+        let read = wait(jvm, file.positioned.read_ranges(&wanted))?;
+        for (index, bytes) in together.iter().zip(read) {
+            let place = places[*index];
+            // The caller reads the others one by one, and finds the error.
+            if let Ok(bytes) = bytes
+                && bytes.len() == place.length as usize
+            {
+                place.with(jvm, targets, *index, |target| target.store(0, &bytes))?;
+                filled[*index] = 1;
+            }
         }
+        rest = behind;
     }
     Ok(filled)
+}
+
+/// Returns how many of the `places` with these indexes are read together: as many as [`TOGETHER_BYTES`] hold, and at least
+/// one.
+fn fitting(places: &[Place], indexes: &[usize]) -> usize {
+    let mut bytes = 0;
+    let fits = |index: &&usize| {
+        bytes += places[**index].length as usize;
+        bytes <= TOGETHER_BYTES
+    };
+    indexes.iter().take_while(fits).count().max(1)
 }
 
 /// `long connect(byte[] uri, byte[] user, byte[] realUser, byte[] settings)`
@@ -678,4 +719,24 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_unbuffer(env: *mut
 pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_close(env: *mut JNIEnv, _class: jclass, file: jlong) {
     // SAFETY: the JVM passes its environment of this thread. Java closes a file once, and uses it no more.
     unsafe { take_back::<OpenFile>(env, file) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_read_together_are_bounded() {
+        let most = TOGETHER_BYTES as jint;
+        let lengths = [most / 2, 1, most / 2, 10, most, most + 1, 0];
+        let places = lengths.map(|length| Place { position: 0, length, offset: 0 });
+        let all: Vec<usize> = (0..places.len()).collect();
+        // The first three exceed the bound by one byte.
+        let counts = [(0, 2), (1, 3), (2, 2), (4, 1), (5, 1), (6, 1)];
+        for (first, count) in counts {
+            assert_eq!(fitting(&places, &all[first..]), count, "from range {first} on");
+        }
+        // Ranges between them may be filled already.
+        assert_eq!(fitting(&places, &[0, 3, 6]), 3);
+    }
 }
