@@ -63,6 +63,8 @@ const MEMORY_CHECKS: &[Check] = &[("files_larger_than_memory_are_read_correctly"
 
 const SPOILED_CHECKS: &[Check] = &[("corrupt_replica_is_never_returned", spoiled)];
 
+const TRUSTED_CHECKS: &[Check] = &[("streams_verify_what_they_copy", spoiled_end)];
+
 const APACHE_CHECKS: &[Check] = &[
     ("apaches_datanodes_are_read_as_without_the_jar", as_without),
     ("required_path_fails_with_the_reason", required),
@@ -170,6 +172,12 @@ fn main() -> ExitCode {
     let (file_clusters, file_token_clusters) = split(files(Hearth, Hearth), files(Apache, Hearth));
     let files_short_of_memory = short_of_memory.clone().hearth_file_system();
     let files_unscanned = unscanned.clone().hearth_file_system();
+    let trusted = files(Hearth, Hearth)
+        .labelled("trusted")
+        .set("hearth.local.write.trusted", true)
+        .set("dfs.datanode.scan.period.hours", -1)
+        .set("dfs.client.retry.window.base", 10)
+        .set("hearth.memory.flush.delay", "1h");
     let remote = |label, paths: &str| {
         files(Hearth, Hearth)
             .labelled(label)
@@ -190,6 +198,7 @@ fn main() -> ExitCode {
         Suite { name: "java_files", clusters: vec![coded], checks: CODED_CHECKS },
         Suite { name: "java_files", clusters: vec![files_short_of_memory], checks: MEMORY_CHECKS },
         Suite { name: "java_files", clusters: vec![files_unscanned], checks: SPOILED_CHECKS },
+        Suite { name: "java_files", clusters: vec![trusted], checks: TRUSTED_CHECKS },
         Suite { name: "java", clusters, checks: CHECKS },
         Suite { name: "java", clusters: token_clusters, checks: TOKEN_CHECKS },
         Suite { name: "java", clusters: vec![short_of_memory], checks: MEMORY_CHECKS },
@@ -820,6 +829,52 @@ fn spoiled(session: &mut Session) -> Result<()> {
             }
         }
         reads(java, "/good", &[(1, BLOCK)])?;
+    }
+    Ok(())
+}
+
+/// The DataNode does not vouch for memory that its writer may still change, so the client verifies. Bad bytes at the end of
+/// a block do not matter to a program that reads its start, and are never returned to one that reads them.
+fn spoiled_end(session: &mut Session) -> Result<()> {
+    const PATH: &str = "/spoiled-end";
+    const WRITTEN: &str = "hearth_datanode_written_bytes_total{path=\"local\"}";
+    // The first file makes the connections.
+    store(session.java()?, "/first-trusted", 1, BLOCK)?;
+    let before = figure(session, WRITTEN)?;
+    store(session.java()?, PATH, 2, BLOCK)?;
+    let written = figure(session, WRITTEN)? - before;
+    ensure!(written == BLOCK, "{written} bytes went directly to the DataNode's memory");
+    // The DataNode verifies a replica when it shows it first.
+    reads(session.java()?, PATH, &[(2, BLOCK)])?;
+    let content = Content::new(2).bytes(0, BLOCK as usize);
+    let files = replica_files(session, &content)?;
+    ensure!(!files.is_empty(), "no file has the block's bytes");
+    for file in files {
+        let byte = content[BLOCK as usize - 100] ^ 1;
+        File::options().write(true).open(file)?.write_all_at(&[byte], BLOCK - 100)?;
+    }
+
+    let java = session.java()?;
+    java.call("open", json!({"path": PATH, "handle": "start"}))?;
+    let read = java.call("read", json!({"handle": "start", "length": 4096}))?;
+    let statistics = java.call("statistics", json!({"handle": "start"}))?;
+    ensure!(read["sha256"] == sha256_hex(&content[..4096]), "{read}");
+    ensure!(statistics["shortCircuit"] == 4096 && statistics["total"] == 4096, "{statistics}");
+    ensure!(figure(session, "hearth_short_circuit_anchored")? == 0, "the DataNode vouches for the bytes");
+    let java = session.java()?;
+    java.call("close", json!({"handle": "start"}))?;
+
+    // A program that refuses verification gets the bytes as they are.
+    let unverified = json!({"path": PATH, "piece": BLOCK, "skipChecksums": true});
+    let shown = java.call("zeroCopyRead", unverified)?;
+    ensure!(shown["zeroCopy"] == BLOCK && shown["sha256"] != sha256_hex(&content), "{shown}");
+    let verified = json!({"path": PATH, "piece": BLOCK, "skipChecksums": false});
+    let last = json!({"path": PATH, "position": BLOCK - 512, "length": 512});
+    for (operation, arguments) in [("read", last), ("read", json!({"path": PATH})), ("zeroCopyRead", verified)] {
+        match java.call(operation, arguments) {
+            Err(DriverError::Thrown { .. }) => {}
+            other => anyhow::bail!("{operation} of corrupt bytes: {other:?}"),
+        }
     }
     Ok(())
 }

@@ -11,7 +11,9 @@ mod writer;
 use std::borrow::Cow;
 use std::time::Duration;
 
-use hearth_client::{ByteRange, DataPath, Error, ErrorKind, FileSystem, PositionedReader, Reader, View, process};
+use hearth_client::{
+    ByteRange, DataPath, Error, ErrorKind, FileSystem, PositionedReader, Reader, View, ViewChecks, process,
+};
 use jni_sys::{JNIEnv, jboolean, jbyteArray, jclass, jint, jintArray, jlong, jlongArray, jobject, jobjectArray};
 use parking_lot::Mutex;
 
@@ -202,13 +204,15 @@ fn read_in_order(jvm: &Jvm, file: &OpenFile, position: u64, target: &mut impl Ta
     Ok(Read { count: done, waited: true })
 }
 
-/// Shows the rest of the block from `position` on in the memory of a DataNode on this machine, if it is there.
+/// Shows the rest of the block from `position` on in the memory of a DataNode on this machine, if it is there. Its bytes are
+/// verified when they are copied, and not before: a program may read a few of them only.
 fn show(jvm: &Jvm, file: &OpenFile, position: u64) -> Result<Option<View>, Thrown> {
     if !wait(jvm, file.positioned.map_at(position))?.unwrap_or(false) {
         return Ok(None);
     }
     let rest = usize::try_from(file.positioned.length().saturating_sub(position)).unwrap_or(usize::MAX);
-    let view = wait(jvm, file.positioned.view_in_place(position, rest))?.unwrap_or(None);
+    let showing = file.positioned.view_in_place_with(position, rest, ViewChecks::Unverified);
+    let view = wait(jvm, showing)?.unwrap_or(None);
     Ok(view.filter(|view| view.is_shown() && !view.is_empty()))
 }
 
@@ -656,9 +660,10 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_view(
         if !wait(jvm, file.positioned.map_at(position))?? {
             return Ok(0);
         }
-        let Some(view) = wait(jvm, file.positioned.view_in_place(position, length))?? else { return Ok(0) };
-        let is_good = view.is_shown() && !view.is_empty() && (!verify || view.is_anchored() || view.verify().is_ok());
-        Ok(if is_good { handed(view) } else { 0 })
+        let checks = if verify { ViewChecks::Verified } else { ViewChecks::Unverified };
+        let showing = file.positioned.view_in_place_with(position, length, checks);
+        let Some(view) = wait(jvm, showing)?? else { return Ok(0) };
+        Ok(if view.is_shown() && !view.is_empty() { handed(view) } else { 0 })
     })
 }
 
