@@ -303,7 +303,11 @@ impl Blockstore {
         }
         sys::drop_cache(&writer.files.data);
         let new = DiskCopy { place, stamp, length: content.length };
-        let old = replica.core().copies.set_disk(new);
+        let old = {
+            let mut core = replica.core();
+            core.copies.keep_durable();
+            core.copies.set_disk(new)
+        };
         if let Some(old) = old {
             copy::remove_superseded(dirs, replica.id, old, new);
         }

@@ -320,6 +320,7 @@ impl Blockstore {
             .and_then(|()| if is_new { sys::sync_dir(&dirs.dir(place, wanted.id)) } else { Ok(()) })
             .map_err(|error| self.disk_error(wanted.slice, "write a replica in", error))?;
         core.copies.set_disk(DiskCopy { place, stamp, length: content.length });
+        core.copies.keep_durable();
         let target = WriteTarget::Disk(disk);
         target.install(core);
         Ok(target)

@@ -326,7 +326,9 @@ impl ReplicaWriter {
         self.store.end_stream(&self.replica, &mut target)?;
         if let WriteTarget::Disk(disk) = &*target {
             let synced = disk.sync().and_then(|()| self.sync_dir());
-            return synced.map_err(|error| self.store.disk_error(&self.replica.slice, "sync a replica in", error));
+            synced.map_err(|error| self.store.disk_error(&self.replica.slice, "sync a replica in", error))?;
+            self.replica.core().copies.keep_durable();
+            return Ok(());
         }
         self.store.sync_being_written(&self.replica)
     }

@@ -524,11 +524,10 @@ fn finalized_replica_stays_durable_after_hsync() {
             send(&mut writer, &data[..part], 64 << 10);
             writer.sync().unwrap();
             send(&mut writer, &data[part..], 64 << 10);
-            if kind.has_memory() {
-                assert!(writer.waits_at_end());
-            }
+            assert!(writer.waits_at_end());
             writer.finalize(Durability::Memory).unwrap();
         }
+        assert_eq!(store.metrics().unsynced_replicas, 0, "{kind:?}: after an hsync");
         // Flushed, then appended to.
         let appended = |id| id + 10;
         for (length, id) in lengths() {
@@ -542,6 +541,7 @@ fn finalized_replica_stays_durable_after_hsync() {
             writer.finalize(Durability::Memory).unwrap();
         }
         assert_eq!(store.metrics().dirty_replicas, 0, "{kind:?}");
+        assert_eq!(store.metrics().unsynced_replicas, 0, "{kind:?}: after an append");
         drop(store);
         bed.lose_power();
         let store = bed.open();
@@ -557,6 +557,30 @@ fn finalized_replica_stays_durable_after_hsync() {
             assert!(get(&store, id, 2) == bytes(id as u64, length), "{kind:?}, {length} bytes");
             assert!(get(&store, appended(id), 2) == bytes(id as u64, length), "{kind:?}, {length} bytes");
         }
+    });
+}
+
+#[test]
+fn replica_stays_durable_after_hsync_and_restart() {
+    for_each_kind(|bed, kind| {
+        let data = bytes(1, 70_000);
+        let store = bed.open();
+        let mut writer = create(&store, 1, 1);
+        send(&mut writer, &data[..51_200], 64 << 10);
+        writer.sync().unwrap();
+        drop(writer);
+        drop(store);
+        let store = bed.open();
+        let recovery = PipelineRecovery { new_stamp: GenerationStamp(2), min_acked: 51_200, max_received: 51_200 };
+        let mut writer = store.recover_being_written(&block(1, 1, 0), recovery).unwrap();
+        send(&mut writer, &data[51_200..], 64 << 10);
+        writer.finalize(Durability::Memory).unwrap();
+        let metrics = store.metrics();
+        assert_eq!((metrics.dirty_replicas, metrics.unsynced_replicas), (0, 0), "{kind:?}");
+        drop(store);
+        bed.lose_power();
+        let store = bed.open();
+        assert!(get(&store, 1, 2) == data, "{kind:?}");
     });
 }
 

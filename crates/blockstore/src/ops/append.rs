@@ -163,13 +163,16 @@ impl Blockstore {
         core.lifecycle.append(new_stamp);
     }
 
-    /// Converts the disk copy, if there is one, to being written under the new stamp; durable.
+    /// Converts the disk copy, if there is one, to being written under the new stamp; durable. The replica has to be as
+    /// durable when it is finalized again.
     fn disk_copy_for_append(&self, replica: &Replica, new_stamp: GenerationStamp) -> Result<Option<DiskCopy>> {
         let Some(disk) = replica.core().copies.disk() else { return Ok(None) };
         let dirs = &replica.slice.dirs;
         let to = copy::relocate(dirs, replica.id, disk, ReplicaDir::BeingWritten, new_stamp, true)
             .map_err(|error| self.disk_error(&replica.slice, "open a replica in", error))?;
-        replica.core().copies.set_disk(to);
+        let mut core = replica.core();
+        core.copies.set_disk(to);
+        core.copies.keep_durable();
         Ok(Some(to))
     }
 

@@ -43,7 +43,10 @@ impl Blockstore {
                 }
             }
             WriteTarget::Disk(disk) => {
-                let durable = durability == Durability::Disk || self.options.sync_on_finalize;
+                // Bytes that were durable in `rbw` must not be lost by the move.
+                let durable = durability == Durability::Disk
+                    || self.options.sync_on_finalize
+                    || replica.core().copies.is_kept_durable();
                 let Some(from) = replica.core().copies.disk() else {
                     return Err(StoreError::ReplicaNotFound { block: replica.block(&replica.core()) });
                 };

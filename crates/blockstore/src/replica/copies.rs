@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::cached_files::CachedFiles;
 use super::writer_shared::WriterShared;
 use crate::disk::files::{DiskCopy, DiskFiles};
+use crate::disk::layout::ReplicaDir;
 use crate::memory::copy::MemoryCopy;
 use crate::memory::file::CrcMap;
 
@@ -20,6 +21,8 @@ pub struct Copies {
     /// Sequence of the last progress recorded in memory.
     sequence: u64,
     disk: Option<DiskCopy>,
+    /// A client relies on bytes of the replica to be durable: it called hsync, or the disk had them before an append.
+    kept_durable: bool,
     /// The open files of the replica, cached for readers.
     cached_files: Option<CachedFiles>,
     /// Files that the writer writes, if it writes on disk.
@@ -45,6 +48,7 @@ impl Copies {
             open_header: None,
             sequence,
             disk: None,
+            kept_durable: false,
             cached_files: None,
             disk_files: None,
             writer: None,
@@ -52,10 +56,12 @@ impl Copies {
         }
     }
 
-    /// The copies that a start finds. `memory`: with the sequence of its progress record.
+    /// The copies that a start finds. `memory`: with the sequence of its progress record. The bytes on disk of a replica
+    /// that was being written count as kept durable, since nothing says whether they were synced.
     pub fn found(memory: Option<(MemoryCopy, u64)>, disk: Option<DiskCopy>) -> Self {
         let (memory, sequence) = memory.map_or((None, 0), |(memory, sequence)| (Some(memory), sequence));
-        Self { memory, disk, ..Self::new(sequence) }
+        let kept_durable = disk.is_some_and(|disk| disk.place == ReplicaDir::BeingWritten);
+        Self { memory, disk, kept_durable, ..Self::new(sequence) }
     }
 
     pub fn memory(&self) -> Option<&MemoryCopy> {
@@ -173,6 +179,16 @@ impl Copies {
         self.disk.replace(copy)
     }
 
+    /// Bytes of the replica are durable, and a client relies on them: the whole replica must be durable once it is
+    /// finalized.
+    pub fn keep_durable(&mut self) {
+        self.kept_durable = true;
+    }
+
+    pub fn is_kept_durable(&self) -> bool {
+        self.kept_durable
+    }
+
     /// The copy on disk that the writer writes has `length` bytes.
     pub fn grow_disk(&mut self, length: u64) {
         if let Some(disk) = &mut self.disk {
@@ -233,7 +249,6 @@ mod tests {
     use hearth_types::{ChecksumSpec, GenerationStamp};
 
     use super::*;
-    use crate::disk::layout::ReplicaDir;
     use crate::memory::budget::Budget;
     use crate::memory::slab::Slabs;
     use crate::replica::writer_shared::WriteTarget;
@@ -269,6 +284,18 @@ mod tests {
         assert_eq!((copies.next_sequence(), copies.next_sequence()), (1, 2));
         copies.read_back(None, 7);
         assert_eq!((copies.next_sequence(), copies.sequence()), (8, 8));
+    }
+
+    #[test]
+    fn bytes_found_being_written_stay_durable() {
+        assert!(Copies::found(None, Some(on_disk(5))).is_kept_durable());
+        let finalized = DiskCopy { place: ReplicaDir::Finalized, ..on_disk(5) };
+        let mut copies = Copies::found(None, Some(finalized));
+        assert!(!copies.is_kept_durable() && !Copies::new(0).is_kept_durable());
+        copies.keep_durable();
+        copies.end_writing();
+        copies.set_disk(on_disk(6));
+        assert!(copies.is_kept_durable());
     }
 
     #[test]
