@@ -5,6 +5,7 @@ use std::io;
 use crate::blockstore::Blockstore;
 use crate::counters::count;
 use crate::memory::copy::MemoryCopy;
+use crate::replica::CORE_LOCK_TIMEOUT;
 use crate::replica::cached_files::CachedFiles;
 use crate::sys;
 use crate::{WithdrawReason, WithdrawReply};
@@ -66,7 +67,11 @@ impl Blockstore {
                 self.resident.lock().keep(entry);
                 continue;
             };
-            let mut core = replica.core();
+            // The caller writes to memory, and must not wait for the disk of another replica.
+            let Some(mut core) = replica.core_within(CORE_LOCK_TIMEOUT) else {
+                self.resident.lock().keep(entry);
+                continue;
+            };
             if !core.copies.is_in_memory() {
                 continue;
             }

@@ -8,7 +8,7 @@ use hearth_types::ReplicaState;
 use crate::blockstore::Blockstore;
 use crate::memory::copy::MemoryCopy;
 use crate::memory::file::{LentState, Settled};
-use crate::replica::{Core, Replica};
+use crate::replica::{CORE_LOCK_TIMEOUT, Core, Replica};
 
 impl Blockstore {
     /// Frees the memory of deleted replicas that other processes have released since, and settles the accounts of lent
@@ -19,7 +19,7 @@ impl Blockstore {
     }
 
     /// Checks every lent replica: see [`FileCopy::settle_lent`](crate::memory::file::FileCopy::settle_lent). Waits for
-    /// no lock.
+    /// no disk.
     pub(crate) fn sweep_lent(&self) {
         let mut entries = self.lent.take();
         let mut seen = HashSet::new();
@@ -31,9 +31,9 @@ impl Blockstore {
     }
 
     fn is_still_lent(&self, replica: &Replica) -> bool {
-        // A replica with a change in progress is checked the next time.
+        // A replica with a change in progress, or whose files are being opened, is checked the next time.
         let Some(_change) = replica.change.try_lock() else { return true };
-        let core = replica.core();
+        let Some(core) = replica.core_within(CORE_LOCK_TIMEOUT) else { return true };
         self.settle_lent(replica, &core)
     }
 

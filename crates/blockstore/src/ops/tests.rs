@@ -217,6 +217,31 @@ fn failed_storage_is_exempt_from_eviction() {
 }
 
 #[test]
+fn eviction_passes_over_a_locked_replica() {
+    let bed = Bed::new(&[StorageType::Disk]);
+    let replicas = [1, 2].map(|id| bed.put_with(id, Durability::Disk));
+    let evict = |store: &Blockstore| {
+        // The first call clears the reference bits.
+        store.reclaim(u64::MAX);
+        store.reclaim(u64::MAX);
+    };
+    // Held as by a thread that opens the replica's files on a disk that does not respond.
+    let core = replicas[0].core();
+    let (tell, told) = std::sync::mpsc::channel();
+    let store = bed.store.share();
+    thread::spawn(move || {
+        evict(&store);
+        tell.send(()).unwrap();
+    });
+    told.recv_timeout(Duration::from_secs(120)).expect("the eviction ends");
+    assert!(core.copies.is_in_memory() && !replicas[1].core().copies.is_in_memory());
+    drop(core);
+    evict(&bed.store);
+    assert!(!replicas[0].core().copies.is_in_memory(), "it kept its place in the clock");
+    [1, 2].iter().for_each(|id| bed.reads(*id, 1));
+}
+
+#[test]
 fn failed_storage_refuses_appends() {
     for engine in [Engine::Memory, Engine::File] {
         let bed = Bed::with_engine(&[StorageType::Disk], engine);
