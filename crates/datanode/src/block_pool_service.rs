@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use hearth_config::{HostPort, Nameservice};
 use hearth_types::PoolIdentity;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use self::last_contact::LastContact;
 use crate::pool::Pool;
@@ -50,6 +50,8 @@ pub struct ServedNamenode {
     /// Address for lifelines, if it accepts any.
     pub lifeline: Option<HostPort>,
     pub report_trigger: ReportTrigger,
+    /// Held while the replicas for a full report are listed, which a disk may delay: one list at a time.
+    pub listing: Arc<Semaphore>,
     pub last_contact: LastContact,
 }
 
@@ -84,6 +86,7 @@ impl BlockPoolService {
                 address: namenode.rpc.clone(),
                 lifeline: namenode.lifeline.clone(),
                 report_trigger: ReportTrigger::default(),
+                listing: Arc::new(Semaphore::new(1)),
                 last_contact: LastContact::default(),
             })
             .collect();

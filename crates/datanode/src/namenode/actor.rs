@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::announcer::{Announcer, PoolMemory};
 use super::handshake::{self, HandshakeError, Registered, ha_state};
 use super::proxy::{FailureKind, Proxy};
-use super::reporting::{self, FullReports};
+use super::reporting::{self, FullReports, ListedReport};
 use super::work_poll::WorkPoll;
 use super::{commands, heartbeat, lifeline};
 use crate::block_pool_service::BlockPoolService;
@@ -157,7 +157,8 @@ impl<'a> NamenodeSession<'a> {
 
     async fn run(mut self) -> SessionEnd {
         let reports = self.pool.reports(self.index).clone();
-        let report_trigger = &self.service.namenodes[self.index.0].report_trigger;
+        let namenode = &self.service.namenodes[self.index.0];
+        let report_trigger = &namenode.report_trigger;
         let mut next_heartbeat = Instant::now();
         let mut next_incremental = Instant::now();
         let mut next_cache = Instant::now();
@@ -177,50 +178,37 @@ impl<'a> NamenodeSession<'a> {
                     Err(wait) => next_heartbeat = Instant::now() + wait.min(timing.heartbeat),
                 }
             }
-            if reports.take_overflow() {
-                self.full_reports.make_due();
-            }
-            let forced = report_trigger.take_full_report();
-            let full_due = forced || self.full_reports.may_send();
-            if full_due || Instant::now() >= next_incremental {
-                next_incremental = Instant::now() + timing.incremental_report;
-                // Sent before a full report, so that no old event follows the newer state in the report.
-                if let Err(error) =
-                    reporting::send_incremental(self.datanode, &self.proxy, &self.registered, &reports).await
-                {
-                    match error.failure_kind() {
-                        FailureKind::Refused => return self.on_refused(&error),
-                        _ => {
-                            tracing::warn!(%error, "incremental block report failed");
-                            tokio::time::sleep(RETRY).await;
-                            // Clients wait for these events to close their files. The next heartbeat may be seconds away.
-                            next_incremental = Instant::now();
-                            reports.flush();
+            // The events wait while a full report is listed: see `FullReports::is_listing`.
+            if !self.full_reports.is_listing() {
+                if reports.take_overflow() {
+                    self.full_reports.make_due();
+                }
+                let forced = report_trigger.take_full_report();
+                let full_due = forced || self.full_reports.may_send();
+                if full_due || Instant::now() >= next_incremental {
+                    next_incremental = Instant::now() + timing.incremental_report;
+                    // Sent before a full report, so that no old event follows the newer state in the report.
+                    if let Err(error) =
+                        reporting::send_incremental(self.datanode, &self.proxy, &self.registered, &reports).await
+                    {
+                        match error.failure_kind() {
+                            FailureKind::Refused => return self.on_refused(&error),
+                            _ => {
+                                tracing::warn!(%error, "incremental block report failed");
+                                tokio::time::sleep(RETRY).await;
+                                // Clients wait for these events to close their files. The next heartbeat may be seconds
+                                // away.
+                                next_incremental = Instant::now();
+                                reports.flush();
+                            }
                         }
                     }
                 }
-            }
-            if full_due {
-                match self.full_reports.send(self.datanode, &self.proxy, &self.registered, forced).await {
-                    Ok(command) => {
-                        self.service.namenodes[self.index.0].last_contact.full_report_accepted();
-                        if let Some(ended) = self.take_commands(command.into_iter().collect()).await {
-                            return ended;
-                        }
-                    }
-                    Err(error) => match error.failure_kind() {
-                        FailureKind::Refused => return self.on_refused(&error),
-                        FailureKind::LeaseExpired => {
-                            self.full_reports.forget_lease();
-                            report_trigger.request_again(forced);
-                        }
-                        FailureKind::Transient => {
-                            report_trigger.request_again(forced);
-                            tracing::warn!(%error, "full block report failed");
-                            self.full_reports.forget_lease();
-                            tokio::time::sleep(RETRY).await;
-                        }
-                    },
+                if full_due
+                    && !self.full_reports.begin_listing(self.datanode, &self.registered, &namenode.listing, forced)
+                {
+                    // The list of an earlier session still waits for a disk: retried after the next heartbeat.
+                    report_trigger.request_again(forced);
                 }
             }
             if self.datanode.locked_memory.capacity() > 0 && Instant::now() >= next_cache {
@@ -232,9 +220,20 @@ impl<'a> NamenodeSession<'a> {
                     }
                 }
             }
+            let is_listing = self.full_reports.is_listing();
+            // A disk may delay the list, but no heartbeat.
             tokio::select! {
                 () = tokio::time::sleep_until(next_heartbeat) => {}
-                () = reports.wait_urgent() => {
+                listed = self.full_reports.listed(), if is_listing => {
+                    let ended = match listed {
+                        Some(report) => self.send_full_report(report).await,
+                        None => None,
+                    };
+                    if let Some(ended) = ended {
+                        return ended;
+                    }
+                }
+                () = reports.wait_urgent(), if !is_listing => {
                     if timing.incremental_report.is_zero() {
                         continue;
                     }
@@ -245,6 +244,32 @@ impl<'a> NamenodeSession<'a> {
                 () = self.datanode.lifecycle.stopping() => return SessionEnd::Stopping,
             }
         }
+    }
+
+    /// Sends a full report and handles its answer. `Some`: the session has ended.
+    async fn send_full_report(&mut self, report: ListedReport) -> Option<SessionEnd> {
+        let namenode = &self.service.namenodes[self.index.0];
+        let forced = report.forced;
+        match self.full_reports.send(self.datanode, &self.proxy, &self.registered, report).await {
+            Ok(command) => {
+                namenode.last_contact.full_report_accepted();
+                return self.take_commands(command.into_iter().collect()).await;
+            }
+            Err(error) => match error.failure_kind() {
+                FailureKind::Refused => return Some(self.on_refused(&error)),
+                FailureKind::LeaseExpired => {
+                    self.full_reports.forget_lease();
+                    namenode.report_trigger.request_again(forced);
+                }
+                FailureKind::Transient => {
+                    namenode.report_trigger.request_again(forced);
+                    tracing::warn!(%error, "full block report failed");
+                    self.full_reports.forget_lease();
+                    tokio::time::sleep(RETRY).await;
+                }
+            },
+        }
+        None
     }
 
     /// Sends one heartbeat and handles its answer. `Err`: time to wait before the next heartbeat.

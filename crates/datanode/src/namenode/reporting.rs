@@ -1,5 +1,6 @@
 //! Block reports: full ones under a lease, and incremental ones.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use hearth_wire::proto::hdfs::{
     ReceivedDeletedBlockInfoProto, ReportBadBlocksRequestProto, StorageBlockReportProto,
     StorageReceivedDeletedBlocksProto, datanode_storage_proto,
 };
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::handshake::Registered;
@@ -36,6 +39,26 @@ pub struct FullReports {
     lease: u64,
     /// Number of the next report; incremented with each report.
     id: i64,
+    listing: Option<Listing>,
+}
+
+/// A full report whose replicas are being listed.
+struct Listing {
+    replicas: JoinHandle<Vec<StorageReplicas>>,
+    forced: bool,
+    /// 0: no lease.
+    lease: u64,
+    /// Another report has become due since the start.
+    again: bool,
+}
+
+/// A full report that is ready to be sent.
+pub struct ListedReport {
+    storages: Vec<StorageReplicas>,
+    /// An administrator requested it.
+    pub forced: bool,
+    lease: u64,
+    again: bool,
 }
 
 impl FullReports {
@@ -46,6 +69,7 @@ impl FullReports {
             sent_before: false,
             lease: 0,
             id: (random() >> 2) as i64 | 1,
+            listing: None,
         }
     }
 
@@ -57,9 +81,12 @@ impl FullReports {
         }
     }
 
-    /// Makes a full report due now.
+    /// Makes a full report due now. A report that is being listed does not count.
     pub fn make_due(&mut self) {
         self.due = Instant::now();
+        if let Some(listing) = &mut self.listing {
+            listing.again = true;
+        }
     }
 
     pub fn wants_lease(&self) -> bool {
@@ -80,27 +107,60 @@ impl FullReports {
         self.lease != 0 && Instant::now() >= self.due
     }
 
-    /// Sends a full report. `forced`: an administrator requested it; it is sent without a lease.
+    /// Returns whether a report is being listed. No incremental report may be sent then: the full report could follow
+    /// it with an older state.
+    pub fn is_listing(&self) -> bool {
+        self.listing.is_some()
+    }
+
+    /// Starts to list the replicas for a full report; [`Self::listed`] returns the list. `forced`: an administrator
+    /// requested the report; it is sent without a lease. False: an earlier list, which holds `slot`, is not finished.
+    pub fn begin_listing(
+        &mut self,
+        datanode: &Datanode,
+        registered: &Registered,
+        slot: &Arc<Semaphore>,
+        forced: bool,
+    ) -> bool {
+        let Ok(permit) = slot.clone().try_acquire_owned() else { return false };
+        let store = datanode.replicas.store.clone();
+        let pool = registered.pool.id().clone();
+        // Listing millions of replicas takes time, and may wait for a disk: not on a thread that serves connections.
+        let replicas = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            store.say_corrupt_again(&pool);
+            store.report(&pool)
+        });
+        let lease = if forced { 0 } else { self.lease };
+        self.listing = Some(Listing { replicas, forced, lease, again: false });
+        true
+    }
+
+    /// Waits for the list of [`Self::begin_listing`]. `None`: it failed, and the next heartbeat asks for a new lease.
+    /// Cancel safety: may be dropped and called again.
+    pub async fn listed(&mut self) -> Option<ListedReport> {
+        let Some(listing) = &mut self.listing else { return pending().await };
+        let replicas = (&mut listing.replicas).await;
+        let Listing { forced, again, lease, .. } = self.listing.take()?;
+        match replicas {
+            Ok(storages) => Some(ListedReport { storages, forced, lease, again }),
+            Err(error) => {
+                tracing::error!(%error, "cannot list the replicas for a full block report");
+                self.forget_lease();
+                None
+            }
+        }
+    }
+
+    /// Sends a full report.
     pub async fn send(
         &mut self,
         datanode: &Arc<Datanode>,
         proxy: &Proxy,
         registered: &Registered,
-        forced: bool,
+        report: ListedReport,
     ) -> Result<Option<DatanodeCommandProto>, CallError> {
-        let lease = if forced { 0 } else { self.lease };
-        let store = datanode.replicas.store.clone();
-        let pool = registered.pool.id().clone();
-        // Listing millions of replicas takes time: not on a thread that serves connections.
-        let storages = match tokio::task::spawn_blocking(move || {
-            store.say_corrupt_again(&pool);
-            store.report(&pool)
-        })
-        .await
-        {
-            Ok(storages) => storages,
-            Err(_) => return Ok(None),
-        };
+        let ListedReport { storages, lease, again, .. } = report;
         let total: u64 = storages.iter().map(|storage| storage.replicas.len() as u64).sum();
         let split = datanode.options.current().timing.block_report_split;
         let calls: Vec<Vec<StorageReplicas>> = if total < split || storages.len() < 2 {
@@ -129,7 +189,7 @@ impl FullReports {
         self.id += 1;
         // The second report is sent after a random delay, so that DataNodes that were started together spread out.
         let wait = if self.sent_before { self.interval } else { random_part(self.interval) };
-        self.due = Instant::now() + wait;
+        self.due = if again { Instant::now() } else { Instant::now() + wait };
         self.sent_before = true;
         Ok(command)
     }

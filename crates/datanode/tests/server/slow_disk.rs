@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions};
-use hearth_wire::proto::hdfs::{GetVolumeReportRequestProto, GetVolumeReportResponseProto};
+use hearth_wire::proto::hdfs::{
+    GetVolumeReportRequestProto, GetVolumeReportResponseProto, TriggerBlockReportRequestProto,
+    TriggerBlockReportResponseProto,
+};
 use hearth_wire::rpc::protocols;
 use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, fadvise, mknodat, open};
 
@@ -95,10 +98,18 @@ async fn hanging_disk_delays_only_its_readers() {
         assert_eq!(volumes.volume_info[0].num_blocks, 3);
     };
     tokio::time::timeout(WAIT, watching).await.expect("pages are shown");
+    // A full report has to wait for the replica whose files are being opened. Heartbeats do not wait with it.
+    namenode.told(|told| told.full_report = None);
+    let client = RpcClient::new(RpcClientOptions::default());
+    let request = TriggerBlockReportRequestProto { incremental: false, nn_address: None };
+    let _: TriggerBlockReportResponseProto =
+        client.call(&ipc(&datanode, protocols::CLIENT_DATANODE), "triggerBlockReport", &request).await.unwrap();
     let beats = namenode.told(|told| told.heartbeats);
-    namenode.wait("two more heartbeats", |told| told.heartbeats >= beats + 2).await;
+    namenode.wait("three more heartbeats", |told| told.heartbeats >= beats + 3).await;
+    assert!(namenode.told(|told| told.full_report.is_none()));
 
     drop(hanging);
+    namenode.wait("the full report", |told| told.full_report.is_some()).await;
     // Reads that had opened the pipe find no meta file; others may find the file again.
     for reading in waiting {
         let read = tokio::time::timeout(WAIT, reading).await.expect("the disk answers").unwrap();
