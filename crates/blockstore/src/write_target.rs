@@ -473,30 +473,38 @@ impl Blockstore {
         end: u64,
         expected_bytes: u64,
     ) -> Result<()> {
-        match target {
-            WriteTarget::Slot(slot) if end <= u64::from(slot.capacity()) => return Ok(()),
-            WriteTarget::Disk(_) | WriteTarget::Stream(_) | WriteTarget::Detached => return Ok(()),
-            WriteTarget::Slot(_) => {}
-            WriteTarget::File(file) => {
-                let slice_bytes = u64::from(self.options.memory.slice_bytes);
-                let before = Arc::as_ptr(&file.crcs);
-                let made = self.with_memory(|| file.reserve(&self.budget, end, slice_bytes));
-                if made.map_err(|error| self.memory_error(&replica.slice, error))?.is_some() {
-                    if Arc::as_ptr(&file.crcs) != before {
-                        replica.core().copies.replace_open_header(file.crcs.clone());
-                    }
-                    return Ok(());
-                }
-            }
-        }
-        let wanted = self.copy_request(replica, expected_bytes.max(end));
-        if let WriteTarget::Slot(_) = target
-            && self.leave_slot(replica, target, &wanted, end)?
-        {
+        if self.make_room_in_memory(replica, target, end, expected_bytes)? {
             return Ok(());
         }
         let content = replica.snapshot(&mut replica.core())?;
         self.move_to_disk(replica, target, &content)
+    }
+
+    /// Like [`Self::make_room`], but does not wait for a disk. False: memory is full, and the replica is where it was.
+    pub(crate) fn make_room_in_memory(
+        &self,
+        replica: &Arc<Replica>,
+        target: &mut WriteTarget,
+        end: u64,
+        expected_bytes: u64,
+    ) -> Result<bool> {
+        match target {
+            WriteTarget::Slot(slot) if end <= u64::from(slot.capacity()) => Ok(true),
+            WriteTarget::Slot(_) => {
+                let wanted = self.copy_request(replica, expected_bytes.max(end));
+                self.leave_slot(replica, target, &wanted, end)
+            }
+            WriteTarget::File(file) => {
+                let slice_bytes = u64::from(self.options.memory.slice_bytes);
+                let before = Arc::as_ptr(&file.crcs);
+                let made = self.with_memory(|| file.reserve(&self.budget, end, slice_bytes));
+                if Arc::as_ptr(&file.crcs) != before {
+                    replica.core().copies.replace_open_header(file.crcs.clone());
+                }
+                Ok(made.map_err(|error| self.memory_error(&replica.slice, error))?.is_some())
+            }
+            WriteTarget::Disk(_) | WriteTarget::Stream(_) | WriteTarget::Detached => Ok(true),
+        }
     }
 
     /// Returns whether memory for `bytes` more of a replica's data may require evictions. Considers only the limit.

@@ -280,6 +280,9 @@ fn write_reports_whether_it_may_block() {
         others.push(other);
     }
     assert!(writer.write_may_wait(2 << 20), "it is full");
+    let end = writer.received() + (2 << 20);
+    assert!(!writer.receives_in_place(end));
+    assert!(!info(&store, 1).on_disk, "the question moves nothing to disk");
     let before = writer.received();
     send(&mut writer, &bytes(3, 6 * MIB), 64 << 10);
     assert!(writer.received() == before + 6 * MIB as u64 && writer.write_may_wait(1) && writer.waits_at_end());

@@ -463,6 +463,8 @@ fn writer_moving_to_disk_survives_flush_all() {
         assert!(replica.core().copies.disk().is_none(), "the writer goes on in the same files");
         let budget = &bed.store.budget;
         let _all = budget.take(budget.limit() - budget.used()).unwrap();
+        assert!(!bed.store.make_room_in_memory(&replica, &mut target, 8 << 20, 8 << 20).unwrap());
+        assert!(matches!(&*target, WriteTarget::File(_)), "memory is full, and no disk is used");
         bed.store.make_room(&replica, &mut target, 8 << 20, 8 << 20).unwrap();
         assert!(matches!(&*target, WriteTarget::Disk(_)));
         drop(target);

@@ -18,16 +18,21 @@ use crate::{Result, StoreError};
 
 impl ReplicaWriter {
     /// Returns whether the bytes from `received()` to `end` are best received in place: their memory is in huge pages,
-    /// and is allocated on return. Bytes received in place before that do not count yet may be lost by that.
+    /// and is allocated on return. Bytes received in place before that do not count yet may be lost by that. Does not
+    /// wait for a disk: false if [`Self::write_may_wait`].
     pub fn receives_in_place(&mut self, end: u64) -> bool {
+        if self.write_may_wait(end.saturating_sub(self.received)) {
+            return false;
+        }
         let shared = self.shared.clone();
         let Ok(mut target) = self.target(&shared) else { return false };
         let is_in_memory = matches!(&*target, WriteTarget::File(_) | WriteTarget::Slot(_));
         if !is_in_memory || !self.received.is_multiple_of(u64::from(self.checksum.bytes_per_chunk)) {
             return false;
         }
-        let has_room = self.store.make_room(&self.replica, &mut target, end, self.expected_bytes).is_ok();
-        has_room && is_mapped(&mut target, end)
+        // A full tmpfs may have less than the limit says.
+        let made = self.store.make_room_in_memory(&self.replica, &mut target, end, self.expected_bytes);
+        matches!(made, Ok(true)) && is_mapped(&mut target, end)
     }
 
     /// Like [`Self::receives_in_place`], for memory that is already allocated: nothing is lost.
