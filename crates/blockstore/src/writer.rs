@@ -195,6 +195,11 @@ impl ReplicaWriter {
         }
     }
 
+    /// Returns whether the received bytes are in memory, and the next ones will be while there is room.
+    pub fn is_in_memory(&self) -> bool {
+        matches!(&*self.shared.target.lock(), WriteTarget::Slot(_) | WriteTarget::File(_))
+    }
+
     /// Records that the bytes up to `end` and the CRCs of their whole chunks are written. `partial`: CRC of the last
     /// chunk, if it is not whole.
     fn advance(&mut self, target: &mut WriteTarget, end: u64, partial: &[u8]) -> Result<u64> {

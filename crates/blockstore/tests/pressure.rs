@@ -292,6 +292,24 @@ fn write_reports_whether_it_may_block() {
     let store = bed.open();
     let writer = create(&store, 1, 1);
     assert!(writer.write_may_wait(1) && writer.waits_at_end(), "it is written in files");
+    assert!(!writer.is_in_memory());
+}
+
+#[test]
+fn finalize_reports_whether_it_syncs() {
+    for sync in [false, true] {
+        let mut bed = Bed::new(Kind::Memory);
+        bed.options.sync_on_finalize = sync;
+        let store = bed.open();
+        for (id, length) in [(1, 1000), (2, 2 * MIB)] {
+            let mut writer = create(&store, id, 1);
+            send(&mut writer, &bytes(1, length), 64 << 10);
+            assert!(writer.is_in_memory() && !writer.write_may_wait(1000));
+            assert_eq!(writer.waits_at_end(), sync, "{length} bytes");
+            writer.finalize(Durability::Memory).unwrap();
+            assert_eq!(info(&store, id).on_disk, sync, "{length} bytes");
+        }
+    }
 }
 
 #[test]

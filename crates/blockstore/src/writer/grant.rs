@@ -59,6 +59,9 @@ impl ReplicaWriter {
     /// Returns whether finalize has to copy the replica's bytes to other memory, write to disk or rename files, and
     /// takes as long as that.
     pub fn waits_at_end(&self) -> bool {
+        if self.store.options.sync_on_finalize {
+            return true;
+        }
         let stays_durable = || self.replica.core().copies.disk().is_some();
         match &*self.shared.target.lock() {
             WriteTarget::Stream(_) | WriteTarget::Disk(_) => true,

@@ -221,7 +221,7 @@ impl ReplicaSink for StreamSink {
     }
 
     fn can_store_now(&self) -> bool {
-        self.disk_write.is_none() && !self.is_move && !self.writer.waits_at_end()
+        self.disk_write.is_none() && !self.is_move && self.writer.is_in_memory()
     }
 
     fn in_place(&mut self, end: u64) -> Option<&mut dyn InPlace> {
