@@ -265,6 +265,7 @@ fn write_reports_whether_it_may_block() {
     // Nothing is evicted.
     bed.options.background = false;
     let store = bed.open();
+    assert!(!store.create_may_wait(&CreateOptions::default()), "there is room in memory");
     let mut writer = create(&store, 1, 1);
     for piece in bytes(1, 2 * MIB).chunks(MIB / 4) {
         assert!(!writer.write_may_wait(piece.len() as u64), "at {}: there is room in memory", writer.received());
@@ -279,7 +280,7 @@ fn write_reports_whether_it_may_block() {
         }
         others.push(other);
     }
-    assert!(writer.write_may_wait(2 << 20), "it is full");
+    assert!(writer.write_may_wait(2 << 20) && store.create_may_wait(&CreateOptions::default()), "it is full");
     let end = writer.received() + (2 << 20);
     assert!(!writer.receives_in_place(end));
     assert!(!info(&store, 1).on_disk, "the question moves nothing to disk");
@@ -290,6 +291,7 @@ fn write_reports_whether_it_may_block() {
 
     let bed = Bed::new(Kind::File);
     let store = bed.open();
+    assert!(store.create_may_wait(&CreateOptions::default()), "it is written in files");
     let writer = create(&store, 1, 1);
     assert!(writer.write_may_wait(1) && writer.waits_at_end(), "it is written in files");
     assert!(!writer.is_in_memory());

@@ -6,11 +6,13 @@ use hearth_types::{ChecksumSpec, ExtendedBlock, ReplicaState};
 
 use crate::blockstore::Blockstore;
 use crate::error::{Result, StoreError};
+use crate::options::Engine;
 use crate::replica::copies::Copies;
 use crate::replica::lifecycle::Lifecycle;
 use crate::replica::space::Space;
 use crate::replica::writer_shared::WriteTarget;
 use crate::replica::{Core, Replica};
+use crate::volume::Volume;
 use crate::write_target::CopyRequest;
 use crate::{CreateKind, CreateOptions, ReplicaWriter};
 
@@ -33,6 +35,17 @@ impl Blockstore {
                 Err(_) => self.discard(&replica),
             }
         }
+    }
+
+    /// Returns whether [`Self::create`] of a block without a replica may wait for a disk, and belongs on a blocking
+    /// thread: a storage of that type writes in files, or memory is so full that the replica may begin there.
+    pub fn create_may_wait(&self, options: &CreateOptions) -> bool {
+        let writes_files = |volume: &Arc<Volume>| {
+            volume.storage_type == options.storage_type && !volume.is_failed() && volume.engine != Engine::Memory
+        };
+        // A replica begins in a slot, or with the first slice of a file.
+        let begins_with = u64::from(self.options.memory.slab_replica_bytes_max);
+        self.volumes.iter().any(writes_files) || self.is_short_of(ChecksumSpec::DEFAULT, begins_with)
     }
 
     /// Removes the existing replica of the block's id, if the new replica may replace it.

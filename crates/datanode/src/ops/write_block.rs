@@ -236,7 +236,7 @@ async fn open(datanode: &Arc<Datanode>, request: &WriteRequest, peer: PeerAddres
             };
             let replace = new_stamp.0 != 0;
             let kind = CreateKind::BeingWritten { replace };
-            if !replace && locked.is_none() {
+            if !replace && locked.is_none() && !replicas.store.create_may_wait(&options) {
                 // The common case uses memory only and needs no other thread.
                 return Ok(LocalReplica::Writer(replicas.store.create(&block, kind, &options)?));
             }

@@ -88,7 +88,10 @@ impl StreamStore {
             expected_bytes: block.length(),
             storage_type: request.storage_type,
         };
-        if (1..=SMALL_BYTES).contains(&block.length()) && store.replica(&block.pool, block.id()).is_none() {
+        if (1..=SMALL_BYTES).contains(&block.length())
+            && !store.create_may_wait(&options)
+            && store.replica(&block.pool, block.id()).is_none()
+        {
             return Ok(store.create(&block, CreateKind::Temporary, &options)?);
         }
         self.datanode.replicas.run_blocking(move |store| store.create(&block, CreateKind::Temporary, &options)).await
