@@ -1,11 +1,11 @@
 //! Block pools and their sharded map of replicas.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use hearth_types::{BlockId, PoolIdentity};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::replica::Replica;
 use crate::volume::Slice;
@@ -16,6 +16,35 @@ pub struct Pool {
     /// One slice per volume, in the order of the volumes.
     pub slices: Vec<Arc<Slice>>,
     pub replicas: ReplicaMap,
+    pub creations: Creations,
+}
+
+/// Blocks whose replicas are being created and are not in the map yet. Two creations of one block would write the same
+/// files.
+#[derive(Default)]
+pub struct Creations {
+    blocks: Mutex<HashSet<BlockId>>,
+}
+
+/// The creation of one block's replica, which ends when this is dropped.
+pub struct Creation<'a> {
+    all: &'a Creations,
+    block: BlockId,
+}
+
+impl Creations {
+    /// `None`: another thread is creating a replica of the block.
+    pub fn begin(&self, block: BlockId) -> Option<Creation<'_>> {
+        let is_first = self.blocks.lock().insert(block);
+        // Not made otherwise: its drop removes the block.
+        if is_first { Some(Creation { all: self, block }) } else { None }
+    }
+}
+
+impl Drop for Creation<'_> {
+    fn drop(&mut self) {
+        self.all.blocks.lock().remove(&self.block);
+    }
 }
 
 const SHARDS: usize = 64;

@@ -19,9 +19,15 @@ use crate::{CreateKind, CreateOptions, ReplicaWriter};
 impl Blockstore {
     /// Creates a new, empty replica of `block`. The length in `block` is ignored.
     ///
-    /// Errors: `ReplicaExists`; `NoSuchStorageType`, `NoSpace`; `WriterStillRunning`; `PoolNotAttached`.
+    /// Errors: `ReplicaExists`, with the state TEMPORARY also while another thread creates one; `NoSuchStorageType`,
+    /// `NoSpace`; `WriterStillRunning`; `PoolNotAttached`.
     pub fn create(&self, block: &ExtendedBlock, kind: CreateKind, options: &CreateOptions) -> Result<ReplicaWriter> {
         let pool = self.pool(block)?;
+        // Held from the lookup until the replica is in the map.
+        let Some(_creation) = pool.creations.begin(block.id()) else {
+            let (state, stamp) = (ReplicaState::Temporary, block.stamp());
+            return Err(StoreError::ReplicaExists { block: block.clone(), state, stamp });
+        };
         loop {
             if let Some(there) = pool.replicas.get(block.id()) {
                 self.make_way(&there, block, kind)?;

@@ -217,6 +217,41 @@ fn failed_storage_is_exempt_from_eviction() {
 }
 
 #[test]
+fn one_of_two_creations_of_a_block_succeeds() {
+    let bed = Bed::with_engine(&[StorageType::Disk], Engine::File);
+    for id in 1..=50 {
+        let barrier = std::sync::Barrier::new(2);
+        let create = || {
+            barrier.wait();
+            bed.store.create(&block(id, 1), CREATE, &CreateOptions::default())
+        };
+        let both = thread::scope(|scope| {
+            let other = scope.spawn(create);
+            [create(), other.join().unwrap()]
+        });
+        let mut writers = Vec::new();
+        for created in both {
+            match created {
+                Ok(writer) => writers.push(writer),
+                Err(StoreError::ReplicaExists { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!(writers.len(), 1, "{id}");
+        let mut writer = writers.remove(0);
+        writer.write(0, &content(id), Checksums::Compute).unwrap();
+        writer.finalize(Durability::Memory).unwrap();
+        bed.reads(id, 1);
+    }
+    let pool = bed.store.pool(&block(51, 1)).unwrap();
+    let creation = pool.creations.begin(BlockId(51));
+    let create = || bed.store.create(&block(51, 1), CREATE, &CreateOptions::default());
+    assert!(matches!(create(), Err(StoreError::ReplicaExists { state: ReplicaState::Temporary, .. })));
+    drop(creation);
+    drop(create().unwrap());
+}
+
+#[test]
 fn eviction_passes_over_a_locked_replica() {
     let bed = Bed::new(&[StorageType::Disk]);
     let replicas = [1, 2].map(|id| bed.put_with(id, Durability::Disk));

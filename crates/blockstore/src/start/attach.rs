@@ -23,7 +23,7 @@ use crate::error::{Result, StoreError};
 use crate::memory::copy::MemoryCopy;
 use crate::memory::incarnation::{self, Incarnation};
 use crate::memory::slab::Slabs;
-use crate::pool::{Pool, ReplicaMap};
+use crate::pool::{Creations, Pool, ReplicaMap};
 use crate::replica::copies::Copies;
 use crate::replica::lifecycle::Lifecycle;
 use crate::replica::space::Space;
@@ -72,7 +72,8 @@ impl Blockstore {
         }
         let mut summary = PoolSummary::default();
         let slices = self.volumes.iter().map(|volume| self.slice(volume, identity)).collect();
-        let pool = Pool { identity: identity.clone(), slices, replicas: ReplicaMap::new() };
+        let (replicas, creations) = (ReplicaMap::new(), Creations::default());
+        let pool = Pool { identity: identity.clone(), slices, replicas, creations };
         for slice in &pool.slices {
             self.unless_failed(&slice.volume, || self.prepare_slice(slice, identity, &mut summary))?;
         }
