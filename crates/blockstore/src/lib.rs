@@ -71,8 +71,8 @@ pub use reader::{DataSource, Reading, ReplicaReader};
 pub use show::Shown;
 pub use start::cgroup_limit;
 pub use summary::{
-    FlushProgress, PoolSummary, RecoveryInfo, ReplicaInfo, ReplicaSummary, StorageReplicas, StorageSummary, StoreEvent,
-    StoreMetrics,
+    FlushProgress, PoolSummary, RecoveryInfo, ReplicaInfo, ReplicaSummary, StorageReplicas, StorageState,
+    StorageSummary, StoreEvent, StoreMetrics,
 };
 pub use sys::thread_cpu_time;
 pub use withdraw::{WithdrawHook, WithdrawReason, WithdrawReply};

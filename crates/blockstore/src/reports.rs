@@ -8,7 +8,7 @@ use hearth_types::{Block, BlockId, BlockPoolId, ExtendedBlock, GenerationStamp, 
 use crate::blockstore::Blockstore;
 use crate::disk_times::DiskTimes;
 use crate::replica::Replica;
-use crate::{ReplicaInfo, StorageReplicas, StorageSummary};
+use crate::{ReplicaInfo, StorageReplicas, StorageState, StorageSummary};
 
 impl Blockstore {
     /// Returns a summary of each storage. Asks the file systems for their sizes, which may block.
@@ -23,6 +23,18 @@ impl Blockstore {
                 reserved_bytes: volume.kept_free(),
                 replicas: self.finalized_on(volume),
                 times: volume.timers.times(),
+            })
+            .collect()
+    }
+
+    /// Returns the state of each storage. Does not access the disks.
+    pub fn storage_states(&self) -> Vec<StorageState> {
+        let volumes = self.volumes.iter();
+        volumes
+            .map(|volume| StorageState {
+                id: volume.id.clone(),
+                storage_type: volume.storage_type,
+                failed: volume.is_failed(),
             })
             .collect()
     }

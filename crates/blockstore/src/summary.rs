@@ -21,6 +21,14 @@ pub struct StorageSummary {
     pub times: DiskTimes,
 }
 
+/// A storage, without what its file system has to be asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StorageState {
+    pub id: StorageId,
+    pub storage_type: StorageType,
+    pub failed: bool,
+}
+
 /// A replica after an operation, and its storage: the content of a RECEIVING or RECEIVED event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReplicaSummary {

@@ -122,6 +122,9 @@ fn missing_or_replaced_directory_fails_its_volume() {
                 bed.flush(&store);
                 let told = told(&store);
                 assert_eq!(told.failed, [bed.options.volumes[0].dir.clone()], "{case}: {told:?}");
+                let states = store.storage_states();
+                assert_eq!(states.iter().map(|state| state.failed).collect::<Vec<_>>(), [true, false], "{case}");
+                assert!(states.iter().zip(store.storages()).all(|(state, storage)| state.id == storage.id), "{case}");
                 assert_eq!(
                     (told.missing, told.corrupt),
                     (vec![], vec![]),

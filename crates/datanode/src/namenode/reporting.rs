@@ -241,7 +241,7 @@ pub async fn send_incremental(
     let mut taken = reports.take();
     let mut storages = Vec::new();
     if !taken.is_empty() {
-        storages = datanode.replicas.store.storages();
+        storages = datanode.replicas.store.storage_states();
         let failed: Vec<&StorageId> =
             storages.iter().filter(|storage| storage.failed).map(|storage| &storage.id).collect();
         remove_failed_storages(&mut taken, &failed);
