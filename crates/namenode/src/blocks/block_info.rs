@@ -224,6 +224,10 @@ pub(super) struct Counts {
     pub corrupt: u16,
     /// Good, on storages whose contents are uncertain since the last start.
     pub stale: u16,
+    /// Those of `live` that are certain: on a storage that is not stale, and on a node that is not disconnected.
+    pub firm: u16,
+    /// Good, but not certain: on a stale storage or a disconnected node.
+    pub uncertain: u16,
 }
 
 impl Counts {
@@ -486,12 +490,17 @@ impl BlockInfo {
         let mut counts = Counts::default();
         for replica in self.replicas() {
             let storage = nodes.storage(replica.storage);
+            let node = nodes.node(storage.node);
             match replica.health {
                 Health::Corrupt => counts.corrupt += 1,
                 Health::Excess => counts.excess += 1,
                 Health::Live => {
-                    match nodes.node(storage.node).admin {
-                        Normal => counts.live += 1,
+                    let is_certain = !storage.stale && !node.disconnected;
+                    match node.admin {
+                        Normal => {
+                            counts.live += 1;
+                            counts.firm += u16::from(is_certain);
+                        }
                         DecommissionInProgress => counts.decommissioning += 1,
                         Decommissioned => counts.decommissioned += 1,
                         EnteringMaintenance => counts.maintenance += 1,
@@ -500,9 +509,8 @@ impl BlockInfo {
                             counts.unreadable_maintenance += 1;
                         }
                     }
-                    if storage.stale {
-                        counts.stale += 1;
-                    }
+                    counts.stale += u16::from(storage.stale);
+                    counts.uncertain += u16::from(!is_certain);
                 }
             }
         }

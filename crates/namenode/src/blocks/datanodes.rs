@@ -40,7 +40,7 @@ pub(super) struct Storage {
     pub non_dfs_used: u64,
     /// The blocks with a finalized replica on this storage.
     pub blocks: BlockSet,
-    /// Contents uncertain: no full report since a heartbeat. No replica is deleted as excess because of this storage.
+    /// Contents uncertain: no full report since a heartbeat. No replica is deleted because of this storage.
     pub stale: bool,
     pub heartbeated: bool,
     /// Number of full reports since the node registered.

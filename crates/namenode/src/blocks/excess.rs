@@ -14,7 +14,8 @@ const TOLERATED_HEARTBEATS: u32 = 4;
 
 impl BlockMap {
     /// Marks good replicas beyond the requested replication as excess and schedules their deletion. Does nothing while
-    /// any of the good replicas is on a storage whose contents are uncertain: the block is checked again later.
+    /// any of the good replicas is uncertain, on a stale storage or a disconnected node: the block is checked again
+    /// later.
     pub(super) fn trim_excess(&mut self, block: BlockId, now: Now) {
         loop {
             let entry = self.entry(block);
@@ -23,7 +24,7 @@ impl BlockMap {
                 self.redundancy.postponed.remove(&block);
                 return;
             }
-            if counts.stale > 0 {
+            if counts.uncertain > 0 {
                 self.redundancy.postponed.insert(block);
                 return;
             }
@@ -66,17 +67,33 @@ impl BlockMap {
     /// receive the command, could not delete the replica, or is just about to.
     ///
     /// The command is sent again only while the other replicas are enough. Otherwise the replica counts again: it may
-    /// be the last good one. While the contents of other storages are uncertain, nothing changes: counting this replica
-    /// could make another one be chosen as excess in its place.
+    /// be the last good one. While other replicas are uncertain, nothing changes: counting this replica could make another
+    /// one be chosen as excess in its place.
     pub(super) fn excess_is_still_there(&mut self, storage: StorageIndex, block: Block, now: Now) {
         let entry = self.entry(block.id);
         let counts = entry.counts(&self.nodes);
         if counts.live < entry.replication().max(self.settings.min_replication) {
             self.set_health(block.id, storage, Health::Live);
             self.refresh(block.id, now);
-        } else if counts.stale == 0 {
+        } else if counts.uncertain == 0 {
             self.invalidate(storage, block, Some(block.length));
         }
+    }
+
+    /// Keeps a node's excess replica whose deletion is about to be sent, unless enough other replicas are certain. The
+    /// other nodes may have restarted or gone since the replica was chosen, and the deletion cannot be taken back once it
+    /// is sent. Returns true if the replica is kept: it counts again, and the block is checked again later.
+    pub(super) fn keep_excess_if_needed(&mut self, node: DatanodeIndex, block: BlockId, now: Now) -> bool {
+        let Some(entry) = self.blocks.get(&block) else { return false };
+        let is_excess =
+            |replica: &Replica| replica.health == Health::Excess && self.nodes.storage(replica.storage).node == node;
+        let Some(excess) = entry.replicas().find(is_excess) else { return false };
+        if entry.counts(&self.nodes).firm >= entry.replication().max(self.settings.min_replication) {
+            return false;
+        }
+        self.set_health(block, excess.storage, Health::Live);
+        self.refresh(block, now);
+        true
     }
 
     /// Counts the excess replicas of a restarting node again if their deletion was not yet sent, until it is known what
@@ -154,7 +171,7 @@ impl BlockMap {
             if !entry.is_complete() || counts.corrupt == 0 || counts.live == 0 {
                 return;
             }
-            if counts.stale > 0 {
+            if counts.uncertain > 0 {
                 self.redundancy.postponed.insert(block);
                 return;
             }

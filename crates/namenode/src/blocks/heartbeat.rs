@@ -222,7 +222,7 @@ impl BlockMap {
             commands.push(DatanodeCommand::Transfer(transfers));
         }
         if now.monotonic >= self.deletions_from {
-            let doomed = self.take_invalidations(index);
+            let doomed = self.take_invalidations(index, now);
             if !doomed.is_empty() {
                 commands.push(DatanodeCommand::Invalidate(doomed));
             }
@@ -264,13 +264,16 @@ impl BlockMap {
         tasks
     }
 
-    fn take_invalidations(&mut self, index: DatanodeIndex) -> Vec<Block> {
+    /// Returns the deletions to send. At most `dfs.block.invalidate.limit` of the queue are examined: an excess replica
+    /// is kept unless the replicas that its deletion relies on are certain.
+    fn take_invalidations(&mut self, index: DatanodeIndex, now: Now) -> Vec<Block> {
         let limit = self.settings.invalidate_limit;
-        let doomed = &mut self.nodes.node_mut(index).invalidations;
-        let mut taken = Vec::with_capacity(limit.min(doomed.len()));
-        while taken.len() < limit
-            && let Some((id, invalidation)) = doomed.pop_first()
-        {
+        let mut taken = Vec::with_capacity(limit.min(self.nodes.node(index).invalidations.len()));
+        for _ in 0..limit {
+            let Some((id, invalidation)) = self.nodes.node_mut(index).invalidations.pop_first() else { break };
+            if invalidation.length.is_some() && self.keep_excess_if_needed(index, id, now) {
+                continue;
+            }
             let length = invalidation.length.unwrap_or(NO_ACKNOWLEDGEMENT);
             taken.push(Block { id, stamp: invalidation.stamp, length });
         }

@@ -56,7 +56,7 @@ pub(super) struct Redundancy {
     pub safe: u64,
     /// Blocks with corrupt replicas.
     pub corrupt: BTreeSet<BlockId>,
-    /// Blocks with too many replicas, some of them on storages whose contents are uncertain.
+    /// Blocks with too many replicas, some of them uncertain.
     pub postponed: BTreeSet<BlockId>,
     /// Position of the last round in `postponed`.
     pub postponed_cursor: Option<BlockId>,
@@ -419,7 +419,7 @@ impl BlockMap {
     fn make_room(&mut self, block: BlockId) {
         let entry = self.entry(block);
         let counts = entry.counts(&self.nodes);
-        if counts.corrupt == 0 || counts.live < self.settings.min_replication.max(1) || counts.stale > 0 {
+        if counts.corrupt == 0 || counts.live < self.settings.min_replication.max(1) || counts.uncertain > 0 {
             return;
         }
         let bad = entry

@@ -373,6 +373,7 @@ impl BlockMap {
             excess,
             corrupt,
             stale,
+            ..
         } = entry.counts(&self.nodes);
         let replicas = entry
             .replicas()

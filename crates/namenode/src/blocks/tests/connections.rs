@@ -59,7 +59,7 @@ fn disconnected_node_gets_no_writer_until_it_is_heard() {
     }
     let gateway = cluster.map.gateway("10.0.0.1", 1, |_| false, cluster.now).unwrap();
     assert_ne!(cluster.nth(&gateway), 0);
-    // Nothing else changes: it is alive, and its replicas count.
+    // It is alive, and its replicas count.
     assert_eq!(cluster.map.live_datanodes(), 3);
     // A heartbeat over a new connection.
     hear(&mut cluster, 0, ConnectionId(100));
@@ -181,6 +181,33 @@ fn copies_neither_come_from_nor_go_to_disconnected_nodes() {
     hear(&mut cluster, others[0], ConnectionId(100));
     cluster.run(20);
     assert_eq!(cluster.good(block).len(), 4);
+}
+
+#[test]
+fn queued_deletion_waits_for_a_disconnected_node() {
+    for comes_back in [false, true] {
+        let mut cluster = connected(&["/a", "/a"]);
+        let (block, _) = cluster.write(2, 100);
+        cluster.map.set_replication(block.id, 1, cluster.now);
+        let other = readers_at(&cluster, block, "10.0.0.9")[0];
+        let chosen = 1 - other;
+        assert_eq!(end(&mut cluster, own(other)), [other]);
+        for _ in 0..3 {
+            cluster.beat(chosen);
+            assert_eq!(cluster.good(block).len(), 2);
+            cluster.map.tick(cluster.now);
+        }
+        if comes_back {
+            hear(&mut cluster, other, ConnectionId(100));
+            cluster.run(10);
+            assert_eq!(cluster.good(block).len(), 1);
+        } else {
+            cluster.nodes[other].up = false;
+            cluster.nodes[other].disk.clear();
+            cluster.run(1000);
+            assert_eq!(cluster.good(block), [chosen]);
+        }
+    }
 }
 
 #[test]

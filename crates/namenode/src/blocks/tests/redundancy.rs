@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use hearth_types::{DatanodeAdminState, ReplicaState};
+use hearth_types::{Block, DatanodeAdminState, ReplicaState};
 
 use super::cluster::*;
 use crate::blocks::*;
@@ -81,13 +81,7 @@ fn nothing_is_trimmed_while_contents_are_uncertain() {
     let (block, nodes) = cluster.write(3, 100);
     // It restarts with an empty disk; it has registered and sent a heartbeat, but not reported.
     cluster.nodes[nodes[0]].disk.clear();
-    let registration = Registration {
-        id: cluster.nodes[nodes[0]].id.clone(),
-        software_version: "3.4.2".into(),
-        rack: "/a".into(),
-        offer: None,
-    };
-    cluster.map.register(registration, cluster.now).unwrap();
+    register(&mut cluster, nodes[0]);
     cluster.map.set_replication(block.id, 1, cluster.now);
     cluster.map.tick(cluster.now);
     cluster.beat(nodes[1]);
@@ -96,6 +90,87 @@ fn nothing_is_trimmed_while_contents_are_uncertain() {
     cluster.nodes[nodes[0]].reported = false;
     cluster.run(10);
     assert_eq!(cluster.good(block).len(), 1);
+}
+
+/// Registers a node again, without a report.
+fn register(cluster: &mut Cluster, nth: usize) {
+    let node = &cluster.nodes[nth];
+    let registration =
+        Registration { id: node.id.clone(), software_version: "3.4.2".into(), rack: node.rack.clone(), offer: None };
+    cluster.map.register(registration, cluster.now).unwrap();
+}
+
+/// Returns a block with two replicas, one too many, the node that shall delete one and has not been told yet, and the
+/// other node.
+fn with_queued_deletion() -> (Cluster, Block, usize, usize) {
+    let mut cluster = Cluster::new(&["/a", "/a"]);
+    let (block, _) = cluster.write(2, 100);
+    cluster.map.set_replication(block.id, 1, cluster.now);
+    assert_eq!(cluster.map.cluster_statistics(cluster.now).pending_deletion, 1);
+    let located = cluster.map.locate(block.id, 0, ReaderLocation::default(), cluster.now).unwrap();
+    let other = cluster.nth(&located.locations[0].id);
+    (cluster, block, 1 - other, other)
+}
+
+#[test]
+fn queued_deletion_is_not_sent_if_the_other_replica_is_uncertain() {
+    let (mut cluster, block, chosen, other) = with_queued_deletion();
+    // The other node restarts without its replicas, and has not reported yet.
+    cluster.nodes[other].disk.clear();
+    register(&mut cluster, other);
+    for _ in 0..3 {
+        cluster.beat(chosen);
+        assert_eq!(cluster.good(block), [chosen]);
+        cluster.map.tick(cluster.now);
+    }
+    cluster.nodes[other].reported = false;
+    cluster.run(20);
+    assert_eq!(cluster.good(block), [chosen]);
+    let report = cluster.map.block_report(block.id, cluster.now).unwrap();
+    assert_eq!((report.live, report.excess), (1, 0));
+}
+
+#[test]
+fn queued_deletion_is_sent_once_the_other_replica_is_certain() {
+    let (mut cluster, block, chosen, other) = with_queued_deletion();
+    register(&mut cluster, other);
+    cluster.beat(chosen);
+    assert_eq!(cluster.good(block).len(), 2);
+    cluster.map.tick(cluster.now);
+    cluster.beat(chosen);
+    assert_eq!(cluster.good(block).len(), 2);
+    cluster.nodes[other].reported = false;
+    cluster.run(10);
+    assert_eq!(cluster.good(block).len(), 1);
+    let figures = cluster.map.cluster_statistics(cluster.now);
+    assert_eq!((figures.pending_deletion, figures.missing, figures.low_redundancy), (0, 0, 0));
+}
+
+#[test]
+fn kept_replicas_count_for_the_limit_of_a_heartbeat() {
+    let mut cluster = Cluster::with(&["/a", "/a"], BlockSettings { invalidate_limit: 10, ..BlockSettings::default() });
+    let blocks: Vec<Block> = (0..25).map(|_| cluster.write(2, 100).0).collect();
+    for block in &blocks {
+        cluster.map.set_replication(block.id, 1, cluster.now);
+    }
+    let queued = |cluster: &Cluster| cluster.map.cluster_statistics(cluster.now).pending_deletion;
+    assert_eq!(queued(&cluster), 25);
+    let is_kept_on_first = |block: &&Block| {
+        let located = cluster.map.locate(block.id, 0, ReaderLocation::default(), cluster.now).unwrap();
+        cluster.nth(&located.locations[0].id) == 0
+    };
+    let on_first = blocks.iter().filter(is_kept_on_first).count() as u64;
+    // Most deletions rely on this node.
+    let (other, relying) = if on_first > 12 { (0, on_first) } else { (1, 25 - on_first) };
+    register(&mut cluster, other);
+    assert_eq!(queued(&cluster), relying, "its own deletions are dropped");
+    cluster.beat(1 - other);
+    assert_eq!(queued(&cluster), relying - 10);
+    cluster.run(10);
+    assert!(blocks.iter().all(|block| cluster.good(*block).len() == 2));
+    cluster.nodes[other].reported = false;
+    cluster.run(30);
+    assert!(blocks.iter().all(|block| cluster.good(*block).len() == 1));
 }
 
 /// The datanode's connection broke while the report was decoded, and its later events came on another connection.

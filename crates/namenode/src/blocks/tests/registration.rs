@@ -146,6 +146,28 @@ fn returning_leaving_node_stays_until_it_reports() {
 }
 
 #[test]
+fn leaving_node_waits_for_the_report_of_a_restarted_one() {
+    let settings = BlockSettings { default_replication: 1, ..BlockSettings::default() };
+    let mut cluster = Cluster::with(&["/a", "/a", "/a"], settings);
+    let (block, nodes) = cluster.write(2, 10);
+    let (leaving, restarted) = (nodes[0], nodes[1]);
+    let admin = |cluster: &Cluster| {
+        let all = cluster.map.datanodes(DatanodeFilter::All);
+        all.into_iter().find(|(info, _)| info.id == cluster.nodes[leaving].id).map(|(info, _)| info.admin_state)
+    };
+    // One other replica would be enough, but it is gone.
+    cluster.nodes[restarted].disk.clear();
+    cluster.map.register(registration(cluster.nodes[restarted].id.clone()), cluster.now).unwrap();
+    let exclude = vec![HostEntry { names: vec![format!("host{}", leaving + 1)], port: None }];
+    cluster.map.set_hosts(HostLists { exclude, ..HostLists::default() }, cluster.now);
+    assert_eq!(admin(&cluster), Some(DatanodeAdminState::DecommissionInProgress));
+    cluster.nodes[restarted].reported = false;
+    cluster.run(100);
+    assert_eq!(admin(&cluster), Some(DatanodeAdminState::Decommissioned));
+    assert!(cluster.good(block).iter().any(|nth| *nth != leaving));
+}
+
+#[test]
 fn excluded_nodes_match_name_address_and_port() {
     for (name, port, leaves) in [
         ("host2", None, true),
