@@ -30,6 +30,8 @@ pub struct Changes<R = Vec<u8>> {
     pub last_directive: Option<u64>,
     /// Storages of DataNodes that have come (`true`) or left for good (`false`), by id, in order.
     pub storages: Vec<(String, bool)>,
+    /// The stamps of a lost end of the journal need no protection any more.
+    pub lost_stamps_given_up: bool,
     /// The answer to return if the client repeats this call.
     pub retry: Option<(RetryKey, RetryEntry<R>)>,
     /// Number of the oldest answers that need not be remembered any longer.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hearth_config::{ConfigError, Configuration, HostPort, OptionalKey, Program, Reconfiguration, keys};
 use hearth_protocol::rpc::{RetryCache, RetryCacheOptions, RpcServer, RpcServerOptions, ServeError};
-use hearth_types::{BlockPoolId, Clock, PoolIdentity};
+use hearth_types::{BlockPoolId, Clock, GenerationStamp, PoolIdentity};
 use hearth_web::{Protection, Server, WebServer};
 use parking_lot::RwLock;
 use tokio::sync::watch;
@@ -170,7 +170,10 @@ impl Namenode {
         let audit = audit.map(|audit| AuditLog::start(audit, options.clock.clone())).transpose()?;
         let now = Now::of(&*options.clock);
         let caching = Caching::restore(loaded.caching);
-        let state = restore(loaded.namespace, caching, &settings, &identity, retries, loaded.storages, now)?;
+        let mut state = restore(loaded.namespace, caching, &settings, &identity, retries, loaded.storages, now)?;
+        if let Some(lost) = loaded.lost_stamps {
+            state.blocks.protect_stamps(GenerationStamp(*lost.start())..=GenerationStamp(*lost.end()));
+        }
         memory::release();
         let service_address = conf.get(keys::DFS_NAMENODE_SERVICERPC_ADDRESS)?;
         let rpc_options = rpc_options(conf, if service_address.is_some() { 2 } else { 1 })?;
@@ -515,7 +518,7 @@ fn restore(
     let mut blocks = BlockMap::new(identity.pool.clone(), settings.blocks.clone(), u64::from_ne_bytes(seed));
     let mut leases = Leases::new(settings.leases);
     let mut closing = std::collections::BTreeSet::new();
-    blocks.note_stamp(hearth_types::GenerationStamp(namespace.counters().last_stamp));
+    blocks.note_stamp(GenerationStamp(namespace.counters().last_stamp));
     let (mut open, mut with_history) = (Vec::new(), Vec::new());
     for part in parallel::map(namespace.parts(), |inodes| closed_files(&namespace, inodes)) {
         blocks.add_restored(part.blocks);

@@ -114,6 +114,7 @@ impl State {
         let mut changes = self.namespace.take_changes();
         self.caching.take_changes(&mut changes);
         changes.storages = self.blocks.take_storage_changes();
+        changes.lost_stamps_given_up = self.blocks.take_lost_stamps_given_up();
         changes
     }
 

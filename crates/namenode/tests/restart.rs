@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_namenode::namespace::Limits;
-use hearth_namenode::store::{Directory, Store};
+use hearth_namenode::store::{Directory, Store, recover};
 use hearth_protocol::rpc::RpcClient;
 use hearth_testkit::{eventually, until};
 use hearth_types::{BlockId, ManualClock};
@@ -280,6 +280,61 @@ async fn files_blocks_and_leases_survive_restart() {
     assert!(next.file_id() > n.info("/open").await.unwrap().unwrap().file_id());
     let next = n.add_block("/next", "W", None).await.unwrap();
     assert_eq!((next.b.block_id, next.b.generation_stamp), (full.block_id + 1, full.generation_stamp + 1));
+}
+
+/// Returns the ids of the blocks that a DataNode with these finalized blocks is told to delete, and the bytes that keep
+/// the NameNode in safe mode.
+async fn deleted_after_report(n: &TestNamenode, blocks: &[ExtendedBlockProto]) -> (Vec<u64>, u64) {
+    let datanode = TestDatanode::join_with(n, 1, blocks).await;
+    let commands = datanode.heartbeat(n).await;
+    let deleted = commands.into_iter().filter_map(|command| command.blk_cmd).flat_map(|command| command.blocks);
+    let bytes_in_future = n.handle().namenode().read().blocks.bytes_in_future();
+    (deleted.map(|block| block.block_id).collect(), bytes_in_future)
+}
+
+#[tokio::test]
+async fn blocks_of_lost_changes_are_kept_after_recovery() {
+    let mut n = TestNamenode::start().await;
+    let datanodes = [TestDatanode::join(&n, 1).await];
+    let mut blocks = Vec::new();
+    // Safe mode waits for one of the two blocks.
+    for path in ["/kept1", "/kept2"] {
+        n.write(&datanodes, path, 10).await;
+        blocks.push(n.locations(path, 0, 1).await.unwrap().blocks[0].b.clone());
+    }
+    // Now the tables have all changes.
+    n.restart().await;
+    let copy = n.copied_directory();
+    let datanodes = [TestDatanode::join_with(&n, 1, &blocks).await];
+    wait_for_safe_mode_to_end(&n).await;
+    n.write(&datanodes, "/lost", 20).await;
+    let lost = n.locations("/lost", 0, 1).await.unwrap().blocks[0].b.clone();
+    assert_eq!(lost.generation_stamp, blocks[1].generation_stamp + 1);
+    blocks.push(lost.clone());
+
+    // The journal's end is lost, and with it the last file.
+    std::fs::remove_file(copy.path().join("current/journal.last")).unwrap();
+    let recovery = recover(&Directory::lock(copy.path()).unwrap(), Limits::default(), true).unwrap();
+    assert!(!recovery.problems.is_empty());
+    n.restart_on(copy).await;
+    assert!(n.info("/lost").await.unwrap().is_none());
+    let set = async |n: &TestNamenode, action: SafeModeActionProto| {
+        let request = SetSafeModeRequestProto { action: action as i32, checked: None };
+        n.call::<SetSafeModeResponseProto>("setSafeMode", &request).await.unwrap().result
+    };
+    for _ in 0..2 {
+        assert_eq!(deleted_after_report(&n, &blocks).await, (vec![], 20));
+        assert!(set(&n, SafeModeActionProto::Leave).await, "safe mode stays");
+        n.restart().await;
+    }
+    assert_eq!(deleted_after_report(&n, &blocks).await, (vec![], 20));
+    assert!(!set(&n, SafeModeActionProto::ForceExit).await);
+    assert_eq!(deleted_after_report(&n, &blocks).await, (vec![lost.block_id], 0));
+    // This is stored.
+    n.restart().await;
+    TestDatanode::join_with(&n, 1, &blocks).await;
+    wait_for_safe_mode_to_end(&n).await;
+    assert_eq!(deleted_after_report(&n, &blocks).await, (vec![lost.block_id], 0));
 }
 
 /// The NameNode is killed between storing a new block and answering. The writer asks again and must be able to close

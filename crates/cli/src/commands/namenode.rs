@@ -135,7 +135,7 @@ fn tell(recovery: &RecoveryReport, force: bool) -> ExitCode {
     }
     recovery.copies.iter().for_each(|copy| println!("copied before the change: {}", copy.display()));
     println!(
-        "recovered: start the NameNode. Before any write, run `hearth fsck /` and compare its result with the expected files"
+        "recovered: start the NameNode. Before any write, run `hearth fsck /` and compare its result with the expected files. DataNodes keep the blocks of lost changes until `hdfs dfsadmin -safemode forceExit`"
     );
     ExitCode::SUCCESS
 }

@@ -1,6 +1,9 @@
 //! Safe mode: after a start, nothing is changed and nothing is deleted until enough blocks have been reported.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
+
+use hearth_types::GenerationStamp;
 
 use super::{BlockMap, Now};
 
@@ -23,9 +26,13 @@ pub(super) struct SafeModeState {
     pub manual: bool,
     /// Turned on for lack of disk space: only an administrator can end it.
     pub low_resources: bool,
-    /// Bytes of reported replicas with stamps newer than any that this namespace issued: it is probably the wrong
-    /// namespace.
+    /// Bytes of reported replicas with stamps newer than any that this namespace issued, or with `lost_stamps`: it is
+    /// probably the wrong namespace, or lacks its newest changes.
     pub bytes_in_future: u64,
+    /// Stamps that a lost end of the journal may have issued.
+    pub lost_stamps: Option<RangeInclusive<GenerationStamp>>,
+    /// `lost_stamps` were given up, which is not stored yet.
+    pub lost_stamps_given_up: bool,
     /// An administrator forced the exit (forceExit): such replicas are deleted like any other stray replica.
     pub future_given_up: bool,
     /// Time that the safe mode of the start lasted, once it has ended.
@@ -51,6 +58,8 @@ impl Default for SafeModeState {
             manual: false,
             low_resources: false,
             bytes_in_future: 0,
+            lost_stamps: None,
+            lost_stamps_given_up: false,
             future_given_up: false,
             lasted: None,
         }
@@ -94,13 +103,16 @@ impl BlockMap {
         if self.safe_mode.bytes_in_future > 0 && !force && self.in_startup_safe_mode() {
             tracing::warn!(
                 bytes = self.safe_mode.bytes_in_future,
-                "not leaving safe mode: replicas with newer stamps than this namespace's would be deleted; forceExit leaves it"
+                "not leaving safe mode: replicas with stamps that this namespace does not know would be deleted; forceExit leaves it"
             );
             return false;
         }
         self.safe_mode.manual = false;
         self.safe_mode.low_resources = false;
         self.safe_mode.future_given_up |= force;
+        if force && self.safe_mode.lost_stamps.take().is_some() {
+            self.safe_mode.lost_stamps_given_up = true;
+        }
         self.safe_mode.bytes_in_future = 0;
         if self.in_startup_safe_mode() {
             self.end_startup(now);
@@ -108,7 +120,24 @@ impl BlockMap {
         true
     }
 
-    /// Bytes of replicas with stamps from the future.
+    /// Protects unknown replicas with these stamps like those from the future: a recovery has skipped the stamps, because
+    /// a lost end of the journal may have issued them. Call it before datanodes report.
+    pub fn protect_stamps(&mut self, lost: RangeInclusive<GenerationStamp>) {
+        self.safe_mode.lost_stamps = Some(lost);
+    }
+
+    /// Returns true, once, if an administrator has given up the protected stamps: to be stored with the next change.
+    pub fn take_lost_stamps_given_up(&mut self) -> bool {
+        std::mem::take(&mut self.safe_mode.lost_stamps_given_up)
+    }
+
+    /// Returns true if an unknown replica with this stamp must not be deleted: the namespace that knows it may come back.
+    pub(super) fn is_protected(&self, stamp: GenerationStamp) -> bool {
+        let is_lost = self.safe_mode.lost_stamps.as_ref().is_some_and(|lost| lost.contains(&stamp));
+        (stamp > self.newest_stamp || is_lost) && !self.safe_mode.future_given_up
+    }
+
+    /// Bytes of replicas with stamps from the future, or with protected ones.
     pub fn bytes_in_future(&self) -> u64 {
         self.safe_mode.bytes_in_future
     }

@@ -20,16 +20,27 @@ pub async fn set_safe_mode(
         SafeModeActionProto::Leave => "safemode_leave",
         SafeModeActionProto::ForceExit => "safemode_force_exit",
     };
-    let mut state = namenode.state.write();
-    state.namespace.require_superuser(&context.caller, operation)?;
-    let now = namenode.now();
-    match request.action() {
-        SafeModeActionProto::Enter => state.blocks.enter_safe_mode(),
-        SafeModeActionProto::Leave => drop(state.blocks.leave_safe_mode(false, now)),
-        SafeModeActionProto::ForceExit => drop(state.blocks.leave_safe_mode(true, now)),
-        SafeModeActionProto::Get => {}
-    }
-    Ok(encode(&SetSafeModeResponseProto { result: state.blocks.in_safe_mode() }))
+    let result = match request.action() {
+        // Gives up the stamps that a recovery skipped, which is stored.
+        SafeModeActionProto::ForceExit => {
+            let change = namenode.change(|state, now| {
+                state.namespace.require_superuser(&context.caller, operation)?;
+                state.blocks.leave_safe_mode(true, now);
+                Ok(state.blocks.in_safe_mode())
+            });
+            change.await?
+        }
+        action => {
+            let mut state = namenode.state.write();
+            state.namespace.require_superuser(&context.caller, operation)?;
+            match action {
+                SafeModeActionProto::Enter => state.blocks.enter_safe_mode(),
+                _ => drop(state.blocks.leave_safe_mode(false, namenode.now())),
+            }
+            state.blocks.in_safe_mode()
+        }
+    };
+    Ok(encode(&SetSafeModeResponseProto { result }))
 }
 
 pub fn audit(request: &SetSafeModeRequestProto) -> Option<Audited> {

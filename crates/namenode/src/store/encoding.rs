@@ -33,7 +33,8 @@ const LAST_DIRECTIVE: u16 = 1 << 10;
 const RETRY: u16 = 1 << 11;
 const RETRIES_REMOVED: u16 = 1 << 12;
 const STORAGES: u16 = 1 << 13;
-const ALL: u16 = (1 << 14) - 1;
+const LOST_STAMPS_GIVEN_UP: u16 = 1 << 14;
+const ALL: u16 = (1 << 15) - 1;
 
 /// Appends the encoded `changes` to `into`.
 pub fn encode(changes: &Changes, into: &mut Vec<u8>) {
@@ -51,6 +52,7 @@ pub fn encode(changes: &Changes, into: &mut Vec<u8>) {
         cache_directives,
         last_directive,
         storages,
+        lost_stamps_given_up,
         retry,
         retries_removed,
     } = changes;
@@ -119,6 +121,9 @@ pub fn encode(changes: &Changes, into: &mut Vec<u8>) {
         out.bytes(name.as_bytes());
         out.into.push(u8::from(*is_there));
     });
+    if *lost_stamps_given_up {
+        out.kinds |= LOST_STAMPS_GIVEN_UP;
+    }
     let kinds = out.kinds;
     into[at..at + 2].copy_from_slice(&kinds.to_le_bytes());
 }
@@ -187,6 +192,7 @@ pub fn decode<'a>(bytes: &mut &'a [u8]) -> Result<Changes<&'a [u8]>, EncodingErr
             let [is_there] = *input.array()?;
             Ok((name, is_there != 0))
         })?,
+        lost_stamps_given_up: input.kinds & LOST_STAMPS_GIVEN_UP != 0,
     };
     *bytes = input.bytes;
     Ok(changes)
@@ -344,6 +350,7 @@ pub(super) mod tests {
             cache_directives: vec![(1, Some(terms)), (2, None)],
             last_directive: Some(2),
             storages: vec![("DS-1".into(), true), ("DS-2".into(), false)],
+            lost_stamps_given_up: true,
             retry: Some(([7; 20], RetryEntry { expires_ms: 8, answer: vec![1; 70] })),
             retries_removed: 3,
         }
@@ -366,6 +373,7 @@ pub(super) mod tests {
             cache_directives: changes.cache_directives,
             last_directive: changes.last_directive,
             storages: changes.storages,
+            lost_stamps_given_up: changes.lost_stamps_given_up,
             retry: changes.retry.map(retry),
             retries_removed: changes.retries_removed,
         }

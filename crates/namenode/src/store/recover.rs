@@ -1,7 +1,8 @@
 //! Recovery of a damaged directory: `hearth namenode -recover`.
 //!
 //! The tables must be readable. Journal groups that follow them without a gap are kept. Recovery then skips numbers of
-//! inodes, blocks and stamps, because DataNodes may hold blocks with the lost ones.
+//! inodes, blocks and stamps, because DataNodes may hold blocks with the lost ones. The skipped stamps are remembered:
+//! such blocks are not deleted until an administrator forces it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

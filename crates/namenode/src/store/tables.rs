@@ -39,6 +39,9 @@ const MARK_BEFORE: &str = "journal_mark_before";
 const MARKING: &str = "journal_marking";
 /// Row of [`COUNTERS`] that exists if the journal's files have heads.
 const HEADS: &str = "journal_heads";
+/// Rows of [`COUNTERS`] with the first and the last stamp that a lost end of the journal may have issued. Missing unless
+/// the directory was recovered, and after the stamps were given up.
+const LOST_STAMPS: [&str; 2] = ["lost_stamps_from", "lost_stamps_to"];
 /// Identity of the namespace, a copy of the VERSION file. Written by the first start with this layout.
 const IDENTITY: TableDefinition<&str, &str> = TableDefinition::new("identity");
 /// Size in bytes at which a row of [`RETRIES`] is full. It may exceed it by one answer.
@@ -92,6 +95,8 @@ pub struct Loaded {
     pub caching: StoredCaching,
     /// Names of DataNodes' storages. `None` if written by a version that did not store them.
     pub storages: Option<Vec<String>>,
+    /// Stamps that a lost end of the journal may have issued. `None`: nothing was lost, or the stamps were given up.
+    pub lost_stamps: Option<RangeInclusive<u64>>,
 }
 
 /// All tables except those of the inodes and their versions.
@@ -103,6 +108,7 @@ pub struct SmallTables {
     /// Snapshots by number.
     pub snapshots: Vec<(u32, SnapshotRow)>,
     storages: Option<Vec<String>>,
+    lost_stamps: Option<RangeInclusive<u64>>,
 }
 
 /// The tables as they were at one moment. The NameNode continues to change them; pages that a view still shows are
@@ -209,6 +215,7 @@ struct MergedChanges<'a> {
     cache_directives: Vec<(u64, Option<Terms>)>,
     last_directive: Option<u64>,
     storages: BTreeMap<String, bool>,
+    lost_stamps_given_up: bool,
     /// New rows of [`RETRIES`].
     retries: Vec<(u32, Vec<u8>)>,
     retries_removed: u32,
@@ -230,6 +237,7 @@ impl<'a> MergedChanges<'a> {
             cache_directives,
             last_directive,
             storages,
+            lost_stamps_given_up,
             retry,
             retries_removed,
         } = changes;
@@ -245,6 +253,7 @@ impl<'a> MergedChanges<'a> {
         self.cache_directives.extend(cache_directives);
         self.last_directive = last_directive.or(self.last_directive);
         self.storages.extend(storages);
+        self.lost_stamps_given_up |= lost_stamps_given_up;
         if let Some((key, entry)) = retry {
             if self.retries.last().is_none_or(|(_, row)| row.len() >= RETRIES_ROW) {
                 self.retries.push((0, Vec::new()));
@@ -416,13 +425,21 @@ impl Tables {
         }))
     }
 
-    /// Advances the counters by `count`, so that numbers whose records were lost are not assigned again.
+    /// Advances the counters by `count`, so that numbers whose records were lost are not assigned again. Remembers the
+    /// skipped stamps, because DataNodes may hold blocks with them; those of an earlier recovery stay remembered.
     pub fn skip_numbers(&mut self, count: u32) -> Result<(), StoreError> {
         let put = || -> Result<(), redb::Error> {
             let mut transaction = self.database.begin_write()?;
             transaction.set_durability(Durability::Immediate)?;
             {
                 let mut table = transaction.open_table(COUNTERS)?;
+                let [from, to] = LOST_STAMPS;
+                let last_stamp = table.get("last_stamp")?.map(|row| row.value());
+                let known = table.get(from)?.map(|row| row.value());
+                if let Some(last) = last_stamp {
+                    table.insert(from, known.unwrap_or(last.wrapping_add(1)))?;
+                    table.insert(to, last.wrapping_add(u64::from(count)))?;
+                }
                 for name in ["last_inode", "last_block", "last_stamp", "last_snapshot", LAST_DIRECTIVE] {
                     // There are at most 16 million snapshot numbers, so only a few are skipped.
                     let count = if name == "last_snapshot" { 64 } else { u64::from(count) };
@@ -494,6 +511,11 @@ impl Tables {
             if let Some(last) = sum.last_directive {
                 table.insert(LAST_DIRECTIVE, last)?;
             }
+            if sum.lost_stamps_given_up {
+                for name in LOST_STAMPS {
+                    drop(table.remove(name)?);
+                }
+            }
             if applied > 0 {
                 table.insert(APPLIED, applied)?;
             }
@@ -542,8 +564,8 @@ impl Tables {
             let snapshot = Snapshot { id, name: row.name, modification_time_ms: row.modification_time_ms };
             rebuild.snapshot(snapshot, row.root).map_err(record)?;
         }
-        let (retries, caching, storages) = (small.retries, small.caching, small.storages);
-        Ok(Loaded { namespace: rebuild.finish().map_err(record)?, retries, caching, storages })
+        let SmallTables { retries, caching, storages, lost_stamps, .. } = small;
+        Ok(Loaded { namespace: rebuild.finish().map_err(record)?, retries, caching, storages, lost_stamps })
     }
 
     /// Returns ranges of inode ids that together cover all inodes, for several threads. Few inodes form one range.
@@ -614,6 +636,11 @@ fn read_small(transaction: &ReadTransaction) -> Result<SmallTables, redb::Error>
         last_snapshot: table.get("last_snapshot")?.map_or(0, |row| row.value() as u32),
     };
     let last_directive = table.get(LAST_DIRECTIVE)?.map_or(0, |row| row.value());
+    let [from, to] = LOST_STAMPS;
+    let lost_stamps = match (table.get(from)?, table.get(to)?) {
+        (Some(from), Some(to)) => Some(from.value()..=to.value()),
+        _ => None,
+    };
     let mut names = Vec::new();
     for row in transaction.open_table(NAMES)?.iter()? {
         let (number, name) = row?;
@@ -654,7 +681,7 @@ fn read_small(transaction: &ReadTransaction) -> Result<SmallTables, redb::Error>
         }
     };
     let caching = StoredCaching { last_directive, ..load_caching(transaction)? };
-    Ok(SmallTables { counters, names, retries, snapshots, caching, storages })
+    Ok(SmallTables { counters, names, retries, snapshots, caching, storages, lost_stamps })
 }
 
 const CLUSTER: &str = "clusterID";

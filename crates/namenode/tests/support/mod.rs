@@ -83,12 +83,34 @@ impl TestNamenode {
 
     /// Stops and starts again on the same directory, at another port.
     pub async fn restart(&mut self) {
+        self.stop().await;
+        self.open().await;
+    }
+
+    /// Like `restart`, on another directory.
+    pub async fn restart_on(&mut self, directory: tempfile::TempDir) {
+        self.stop().await;
+        self.directory = directory;
+        self.open().await;
+    }
+
+    async fn stop(&mut self) {
         let handle = self.handle.take().unwrap();
         let namenode = Arc::downgrade(handle.namenode());
         drop(handle);
         // Open connections keep the NameNode, and with it the directory, for a moment.
         until("the end of the NameNode", async || namenode.strong_count() == 0).await;
-        self.open().await;
+    }
+
+    /// Copies the directory in its momentary state.
+    pub fn copied_directory(&self) -> tempfile::TempDir {
+        let copy = tempfile::tempdir().unwrap();
+        std::fs::create_dir(copy.path().join("current")).unwrap();
+        for entry in std::fs::read_dir(self.path().join("current")).unwrap() {
+            let path = entry.unwrap().path();
+            std::fs::copy(&path, copy.path().join("current").join(path.file_name().unwrap())).unwrap();
+        }
+        copy
     }
 
     pub fn handle(&self) -> &Handle {

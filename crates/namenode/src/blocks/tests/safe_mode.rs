@@ -1,4 +1,4 @@
-use hearth_types::{Block, ReplicaState};
+use hearth_types::{Block, BlockId, GenerationStamp, ReplicaState};
 
 use super::cluster::*;
 use crate::blocks::*;
@@ -38,7 +38,7 @@ fn safe_mode_ends_after_blocks_and_extension() {
         cluster.nodes[nth].disk.insert(block.id.0, on_disk(block));
     }
     // A stray block is not deleted during safe mode.
-    let stray = Block { id: hearth_types::BlockId(5), stamp: blocks[0].stamp, length: 1 };
+    let stray = Block { id: BlockId(5), stamp: blocks[0].stamp, length: 1 };
     cluster.nodes[nth].disk.insert(5, on_disk(&stray));
     cluster.nodes[nth].registered = false;
     cluster.beat(nth);
@@ -79,7 +79,7 @@ fn manual_safe_mode_stays_and_stops_work() {
 fn blocks_from_the_future_are_not_deleted_without_force() {
     let (mut cluster, blocks) = restarted(2);
     let nth = cluster.add("/a");
-    let future = Block { id: hearth_types::BlockId(77), stamp: hearth_types::GenerationStamp(999_999), length: 33 };
+    let future = Block { id: BlockId(77), stamp: GenerationStamp(999_999), length: 33 };
     cluster.nodes[nth].disk.insert(77, on_disk(&future));
     for block in &blocks {
         cluster.nodes[nth].disk.insert(block.id.0, on_disk(block));
@@ -95,4 +95,34 @@ fn blocks_from_the_future_are_not_deleted_without_force() {
     cluster.nodes[nth].reported = false;
     cluster.run(10);
     assert!(!cluster.nodes[nth].disk.contains_key(&77), "after forceExit");
+}
+
+#[test]
+fn blocks_of_a_lost_journal_end_are_not_deleted_without_force() {
+    let (mut cluster, blocks) = restarted(2);
+    cluster.map.note_stamp(GenerationStamp(9000));
+    cluster.map.protect_stamps(GenerationStamp(2000)..=GenerationStamp(8000));
+    let nth = cluster.add("/a");
+    for block in &blocks {
+        cluster.nodes[nth].disk.insert(block.id.0, on_disk(block));
+    }
+    let lost = [(70, 2000), (71, 8000)];
+    let others = [(72, 1999), (73, 8001)];
+    for (id, stamp) in lost.iter().chain(&others) {
+        let block = Block { id: BlockId(*id), stamp: GenerationStamp(*stamp), length: 33 };
+        cluster.nodes[nth].disk.insert(*id, on_disk(&block));
+    }
+    cluster.nodes[nth].registered = false;
+    cluster.run(100);
+    assert_eq!(cluster.map.bytes_in_future(), 66);
+    assert!(cluster.map.in_safe_mode() && !cluster.map.leave_safe_mode(false, cluster.now));
+    assert!(!cluster.map.take_lost_stamps_given_up());
+    assert!(cluster.map.leave_safe_mode(true, cluster.now));
+    assert!(cluster.map.take_lost_stamps_given_up() && !cluster.map.take_lost_stamps_given_up());
+    cluster.run(10);
+    let left = |cluster: &Cluster| cluster.nodes[nth].disk.keys().copied().filter(|id| *id < 100).collect::<Vec<_>>();
+    assert_eq!(left(&cluster), [70, 71], "their deletion was not queued in safe mode");
+    cluster.nodes[nth].reported = false;
+    cluster.run(10);
+    assert!(left(&cluster).is_empty(), "after forceExit");
 }
