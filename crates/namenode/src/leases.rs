@@ -101,7 +101,7 @@ impl Leases {
         self.by_age.insert(key);
     }
 
-    /// Postpones a silent writer's lease by a soft limit, after a failed attempt to close its files.
+    /// Postpones a silent writer's lease by a soft limit, after an attempt to close its files that changed nothing.
     pub fn renew_soft(&mut self, holder: &str, now: Duration) {
         let since = (now + self.limits.soft).saturating_sub(self.limits.hard);
         if self.by_holder.get(holder).is_some_and(|lease| lease.renewed < since) {

@@ -40,7 +40,8 @@ pub struct State {
     pub blocks: BlockMap,
     pub retries: StoredRetries,
     pub caching: Caching,
-    /// Files without a writer that will be closed when their last block is recovered and has enough replicas.
+    /// Files without a writer that will be closed when their last blocks are recovered or reported, and have enough
+    /// replicas.
     pub closing: BTreeSet<InodeId>,
     /// Files with a block that only snapshots keep and that was being written when the file lost it: the block must be
     /// recovered.

@@ -417,6 +417,62 @@ async fn silent_writer_loses_its_lease() {
 }
 
 #[tokio::test]
+async fn all_files_of_a_dead_client_close() {
+    const FILES: usize = 1000;
+    let clock = Arc::new(ManualClock::at(1_700_000_000_000));
+    let n = TestNamenode::start_with_quick_leases(clock.clone()).await;
+    for number in 0..FILES {
+        n.create(&format!("/d/{number}"), "W", 1).await.unwrap();
+    }
+    let open = || n.handle().namenode().read().leases.file_count();
+    assert_eq!(open(), FILES);
+    clock.advance(Duration::from_secs(1201));
+    // The clock stands still: no file may wait for the lease to expire once more.
+    until("the end of all files", async || open() == 0).await;
+    assert!(n.is_closed("/d/0").await.unwrap() && n.is_closed("/d/999").await.unwrap());
+}
+
+/// More files than a round of the lease monitor examines wait for replicas of their last blocks.
+#[tokio::test]
+async fn files_that_cannot_close_do_not_delay_others() {
+    const STUCK: usize = 201;
+    let clock = Arc::new(ManualClock::at(1_700_000_000_000));
+    let n = TestNamenode::start_with_quick_leases(clock.clone()).await;
+    let datanode = TestDatanode::join(&n, 1).await;
+    let (mut blocks, mut completions) = (Vec::new(), tokio::task::JoinSet::new());
+    for number in 0..STUCK {
+        let src = format!("/stuck/{number}");
+        n.create(&src, "W", 1).await.unwrap();
+        let block = ExtendedBlockProto { num_bytes: Some(33), ..n.add_block(&src, "W", None).await.unwrap().b };
+        let request =
+            CompleteRequestProto { src, client_name: "W".into(), last: Some(block.clone()), ..Default::default() };
+        let (client, root) = (n.client().clone(), n.root());
+        completions.spawn(async move { client.call::<CompleteResponseProto>(&root, "complete", &request).await });
+        blocks.push(block);
+    }
+    while let Some(answer) = completions.join_next().await {
+        assert!(!answer.unwrap().unwrap().result, "no replica is reported");
+    }
+    for number in 0..300 {
+        n.create(&format!("/empty/{number}"), "W", 1).await.unwrap();
+    }
+    // In two steps, each too short for the DataNode to be considered dead before its next heartbeat.
+    for seconds in [600, 601] {
+        clock.advance(Duration::from_secs(seconds));
+        datanode.heartbeat(&n).await;
+    }
+    let open = || n.handle().namenode().read().leases.file_count();
+    until("the end of the empty files", async || open() == STUCK).await;
+    assert!(n.is_closed("/empty/299").await.unwrap() && !n.is_closed("/stuck/0").await.unwrap());
+    // Each is closed as soon as its replica is reported.
+    for block in &blocks {
+        datanode.received(&n, block).await;
+    }
+    until("the end of all files", async || open() == 0).await;
+    assert_eq!(n.info("/stuck/200").await.unwrap().unwrap().length, 33);
+}
+
+#[tokio::test]
 async fn truncation_restarts_when_primary_restarts() {
     let clock = Arc::new(ManualClock::at(1_700_000_000_000));
     let n = TestNamenode::start_with_quick_leases(clock.clone()).await;

@@ -1,5 +1,6 @@
 //! Renewal, takeover and release of leases.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -252,21 +253,45 @@ impl State {
         }
     }
 
-    /// Closes files whose writers have been silent for the hard limit. Part of the NameNode's periodic work.
+    /// Closes files whose writers have been silent for the hard limit. Part of the NameNode's periodic work. A file that
+    /// cannot be closed yet moves to the NameNode's own lease and to `closing`, so that the next call examines further
+    /// files.
     pub fn release_expired(&mut self, namenode: &Namenode, now: Now, limit: usize) {
+        // Each holder, and whether one of its files has left its lease.
+        let mut holders: BTreeMap<String, bool> = BTreeMap::new();
         for (holder, id) in self.leases.expired(now.monotonic, limit) {
-            let Some(slot) = self.namespace.slot(id) else {
-                self.leases.remove(&holder, id);
-                continue;
+            let has_left = match self.namespace.slot(id) {
+                None => {
+                    self.leases.remove(&holder, id);
+                    true
+                }
+                Some(slot) => self.release_or_move(namenode, slot, &holder, now),
             };
-            let path = self.namespace.path_of(slot);
-            match self.release(namenode, slot, Some(RECOVERING_HOLDER), now) {
-                Ok(closed) => tracing::info!(path, holder, closed, "released the lease of a silent writer"),
-                Err(error) => tracing::warn!(path, holder, %error, "cannot release the lease of a silent writer"),
-            }
-            // A file that is not closed yet is checked again after a while, not with every tick.
-            if self.leases.has(&holder) {
+            *holders.entry(holder).or_default() |= has_left;
+        }
+        for (holder, has_progress) in holders {
+            // Without progress, its files are checked again after a while, not with every tick.
+            if !has_progress && self.leases.has(&holder) {
                 self.leases.renew_soft(&holder, now.monotonic);
+            }
+        }
+    }
+
+    /// Releases a file of a silent writer. Returns true if the file has left the lease of `holder`.
+    fn release_or_move(&mut self, namenode: &Namenode, slot: Slot, holder: &str, now: Now) -> bool {
+        let (id, path) = (self.namespace.inode(slot).id(), self.namespace.path_of(slot));
+        match self.release(namenode, slot, Some(RECOVERING_HOLDER), now) {
+            Ok(closed) => {
+                tracing::info!(path, holder, closed, "released the lease of a silent writer");
+                if !closed {
+                    self.reassign(slot, Some(RECOVERING_HOLDER), now);
+                    self.closing.insert(id);
+                }
+                closed || holder != RECOVERING_HOLDER
+            }
+            Err(error) => {
+                tracing::warn!(path, holder, %error, "cannot release the lease of a silent writer");
+                false
             }
         }
     }
