@@ -14,8 +14,8 @@ const TOLERATED_HEARTBEATS: u32 = 4;
 
 impl BlockMap {
     /// Marks good replicas beyond the requested replication as excess and schedules their deletion. Does nothing while
-    /// any of the good replicas is uncertain, on a stale storage or a disconnected node: the block is checked again
-    /// later.
+    /// any of the good replicas is uncertain, on a stale storage or a disconnected node, or if too few would be left on
+    /// nodes that are not stale: the block is checked again later.
     pub(super) fn trim_excess(&mut self, block: BlockId, now: Now) {
         loop {
             let entry = self.entry(block);
@@ -37,6 +37,10 @@ impl BlockMap {
                 .map(|replica| replica.storage)
                 .collect();
             let Some(chosen) = self.choose_excess(block, &candidates, now) else { return };
+            if !self.is_enough_without(block, chosen, now) {
+                self.redundancy.postponed.insert(block);
+                return;
+            }
             let doomed = self.entry(block).block();
             self.set_health(block, chosen, Health::Excess);
             self.invalidate(chosen, doomed, Some(doomed.length));
@@ -80,6 +84,20 @@ impl BlockMap {
         }
     }
 
+    /// Returns true if enough good replicas are left without the one on this storage. Only replicas on storages and nodes
+    /// that are neither stale nor disconnected count.
+    fn is_enough_without(&self, block: BlockId, excess: StorageIndex, now: Now) -> bool {
+        let entry = self.entry(block);
+        let is_certain = |replica: &Replica| {
+            let storage = self.nodes.storage(replica.storage);
+            let node = self.nodes.node(storage.node);
+            let is_heard = !node.disconnected && !node.is_stale(&self.settings, now);
+            replica.health == Health::Live && !storage.stale && is_heard && node.admin == DatanodeAdminState::Normal
+        };
+        let left = entry.replicas().filter(|replica| replica.storage != excess && is_certain(replica)).count();
+        left >= usize::from(entry.replication().max(self.settings.min_replication))
+    }
+
     /// Keeps a node's excess replica whose deletion is about to be sent, unless enough other replicas are certain. The
     /// other nodes may have restarted or gone since the replica was chosen, and the deletion cannot be taken back once it
     /// is sent. Returns true if the replica is kept: it counts again, and the block is checked again later.
@@ -88,7 +106,7 @@ impl BlockMap {
         let is_excess =
             |replica: &Replica| replica.health == Health::Excess && self.nodes.storage(replica.storage).node == node;
         let Some(excess) = entry.replicas().find(is_excess) else { return false };
-        if entry.counts(&self.nodes).firm >= entry.replication().max(self.settings.min_replication) {
+        if self.is_enough_without(block, excess.storage, now) {
             return false;
         }
         self.set_health(block, excess.storage, Health::Live);

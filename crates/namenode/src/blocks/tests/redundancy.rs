@@ -146,6 +146,42 @@ fn queued_deletion_is_sent_once_the_other_replica_is_certain() {
     assert_eq!((figures.pending_deletion, figures.missing, figures.low_redundancy), (0, 0, 0));
 }
 
+/// A machine without power ends no connection.
+#[test]
+fn queued_deletion_does_not_rely_on_a_silent_node() {
+    let (mut cluster, block, chosen, other) = with_queued_deletion();
+    cluster.nodes[other].up = false;
+    cluster.nodes[other].disk.clear();
+    cluster.pass(cluster.map.settings().stale_after());
+    cluster.beat(chosen);
+    assert_eq!(cluster.good(block), [chosen]);
+    assert_eq!(cluster.map.live_datanodes(), 2);
+    cluster.run(1000);
+    assert_eq!(cluster.map.live_datanodes(), 1);
+    assert_eq!(cluster.good(block), [chosen]);
+    assert_eq!(cluster.map.block_report(block.id, cluster.now).unwrap().live, 1);
+}
+
+#[test]
+fn nothing_is_trimmed_if_it_would_rely_on_a_silent_node() {
+    let mut cluster = Cluster::new(&["/a", "/a", "/b"]);
+    let (block, _) = cluster.write(3, 100);
+    // The only one in its rack, so that its replica is not the one to go.
+    cluster.nodes[2].up = false;
+    cluster.pass(cluster.map.settings().stale_after());
+    for _ in 0..2 {
+        cluster.beat(0);
+        cluster.beat(1);
+        cluster.map.set_replication(block.id, 2, cluster.now);
+        cluster.map.tick(cluster.now);
+    }
+    assert_eq!(cluster.good(block).len(), 3);
+    cluster.nodes[2].up = true;
+    cluster.run(10);
+    let left = cluster.good(block);
+    assert!(left.len() == 2 && left.contains(&2), "{left:?}");
+}
+
 #[test]
 fn kept_replicas_count_for_the_limit_of_a_heartbeat() {
     let mut cluster = Cluster::with(&["/a", "/a"], BlockSettings { invalidate_limit: 10, ..BlockSettings::default() });
