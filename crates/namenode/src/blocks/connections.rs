@@ -1,7 +1,7 @@
-//! The connections on which datanodes are heard. A datanode whose connection has ended is probably gone. Until it is heard
-//! again, it is offered to writers only if no other node is left, and to readers last, and no replica is deleted because
-//! of those that it has. A datanode that is merely silent keeps its place until it is stale, and its replicas until it is
-//! dead. While it is stale, no replica is deleted as excess because of those that it has.
+//! The connections on which datanodes are heard. A datanode whose connection has ended is probably gone. Until it is
+//! heard again, it is offered to writers only if no other node is left, and to readers last, and no replica is deleted
+//! because of those that it has. A datanode that is merely silent keeps its place until it is stale, and its replicas
+//! until it is dead. While it is stale, no replica is deleted as excess because of those that it has.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -71,8 +71,8 @@ impl BlockMap {
     /// receive the command, could not delete the replica, or is just about to.
     ///
     /// The command is sent again only while the other replicas are enough. Otherwise the replica counts again: it may
-    /// be the last good one. While other replicas are uncertain, nothing changes: counting this replica could make another
-    /// one be chosen as excess in its place.
+    /// be the last good one. While other replicas are uncertain, nothing changes: counting this replica could make
+    /// another one be chosen as excess in its place.
     pub(super) fn excess_is_still_there(&mut self, storage: StorageIndex, block: Block, now: Now) {
         let entry = self.entry(block.id);
         let counts = entry.counts(&self.nodes);
@@ -84,8 +84,8 @@ impl BlockMap {
         }
     }
 
-    /// Returns true if enough good replicas are left without the one on this storage. Only replicas on storages and nodes
-    /// that are neither stale nor disconnected count.
+    /// Returns true if enough good replicas are left without the one on this storage. Only replicas on storages and
+    /// nodes that are neither stale nor disconnected count.
     fn is_enough_without(&self, block: BlockId, excess: StorageIndex, now: Now) -> bool {
         let entry = self.entry(block);
         let is_certain = |replica: &Replica| {
@@ -99,8 +99,8 @@ impl BlockMap {
     }
 
     /// Keeps a node's excess replica whose deletion is about to be sent, unless enough other replicas are certain. The
-    /// other nodes may have restarted or gone since the replica was chosen, and the deletion cannot be taken back once it
-    /// is sent. Returns true if the replica is kept: it counts again, and the block is checked again later.
+    /// other nodes may have restarted or gone since the replica was chosen, and the deletion cannot be taken back once
+    /// it is sent. Returns true if the replica is kept: it counts again, and the block is checked again later.
     pub(super) fn keep_excess_if_needed(&mut self, node: DatanodeIndex, block: BlockId, now: Now) -> bool {
         let Some(entry) = self.blocks.get(&block) else { return false };
         let is_excess =

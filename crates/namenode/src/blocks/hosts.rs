@@ -200,9 +200,9 @@ impl BlockMap {
         }
     }
 
-    /// Returns true if the nodes that stay are certain to hold enough replicas: the requested number, or the minimum for
-    /// an open file's last block. With `comes_back`, the number that suffices while nodes are in maintenance. Replicas
-    /// on stale storages and disconnected nodes do not count: they may be gone.
+    /// Returns true if the nodes that stay are certain to hold enough replicas: the requested number, or the minimum
+    /// for an open file's last block. With `comes_back`, the number that suffices while nodes are in maintenance.
+    /// Replicas on stale storages and disconnected nodes do not count: they may be gone.
     fn is_safe_without(&self, block: BlockId, comes_back: bool) -> bool {
         let Some(entry) = self.blocks.get(&block) else { return true };
         let counts = entry.counts(&self.nodes);

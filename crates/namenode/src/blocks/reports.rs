@@ -261,8 +261,8 @@ impl BlockMap {
 
     fn unknown_reported(&mut self, storage: StorageIndex, block: Block) {
         // As far as is known, this namespace has never issued such a stamp. The namespace may be an old copy of itself,
-        // or have lost its newest changes, and a deletion would destroy replicas that the right one knows. Apache deletes
-        // such replicas once safe mode is over; here they stay until an administrator forces it.
+        // or have lost its newest changes, and a deletion would destroy replicas that the right one knows. Apache
+        // deletes such replicas once safe mode is over; here they stay until an administrator forces it.
         if self.is_protected(block.stamp) {
             if self.in_startup_safe_mode() {
                 self.safe_mode.bytes_in_future = self.safe_mode.bytes_in_future.saturating_add(block.length);

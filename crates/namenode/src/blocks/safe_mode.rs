@@ -120,8 +120,8 @@ impl BlockMap {
         true
     }
 
-    /// Protects unknown replicas with these stamps like those from the future: a recovery has skipped the stamps, because
-    /// a lost end of the journal may have issued them. Call it before datanodes report.
+    /// Protects unknown replicas with these stamps like those from the future: a recovery has skipped the stamps,
+    /// because a lost end of the journal may have issued them. Call it before datanodes report.
     pub fn protect_stamps(&mut self, lost: RangeInclusive<GenerationStamp>) {
         self.safe_mode.lost_stamps = Some(lost);
     }
@@ -131,7 +131,8 @@ impl BlockMap {
         std::mem::take(&mut self.safe_mode.lost_stamps_given_up)
     }
 
-    /// Returns true if an unknown replica with this stamp must not be deleted: the namespace that knows it may come back.
+    /// Returns true if an unknown replica with this stamp must not be deleted: the namespace that knows it may come
+    /// back.
     pub(super) fn is_protected(&self, stamp: GenerationStamp) -> bool {
         let is_lost = self.safe_mode.lost_stamps.as_ref().is_some_and(|lost| lost.contains(&stamp));
         (stamp > self.newest_stamp || is_lost) && !self.safe_mode.future_given_up

@@ -253,9 +253,9 @@ impl State {
         }
     }
 
-    /// Closes files whose writers have been silent for the hard limit. Part of the NameNode's periodic work. A file that
-    /// cannot be closed yet moves to the NameNode's own lease and to `closing`, so that the next call examines further
-    /// files.
+    /// Closes files whose writers have been silent for the hard limit. Part of the NameNode's periodic work. A file
+    /// that cannot be closed yet moves to the NameNode's own lease and to `closing`, so that the next call examines
+    /// further files.
     pub fn release_expired(&mut self, namenode: &Namenode, now: Now, limit: usize) {
         // Each holder, and whether one of its files has left its lease.
         let mut holders: BTreeMap<String, bool> = BTreeMap::new();

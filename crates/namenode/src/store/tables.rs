@@ -39,8 +39,8 @@ const MARK_BEFORE: &str = "journal_mark_before";
 const MARKING: &str = "journal_marking";
 /// Row of [`COUNTERS`] that exists if the journal's files have heads.
 const HEADS: &str = "journal_heads";
-/// Rows of [`COUNTERS`] with the first and the last stamp that a lost end of the journal may have issued. Missing unless
-/// the directory was recovered, and after the stamps were given up.
+/// Rows of [`COUNTERS`] with the first and the last stamp that a lost end of the journal may have issued. Missing
+/// unless the directory was recovered, and after the stamps were given up.
 const LOST_STAMPS: [&str; 2] = ["lost_stamps_from", "lost_stamps_to"];
 /// Identity of the namespace, a copy of the VERSION file. Written by the first start with this layout.
 const IDENTITY: TableDefinition<&str, &str> = TableDefinition::new("identity");
