@@ -74,6 +74,7 @@ final class AlikeWrites {
         alike.twoWriters();
         alike.quotas();
         alike.closedWithTheFileSystem();
+        alike.failedClose();
         alike.closedBeneath();
         alike.failingProgress();
         alike.severalThreads();
@@ -592,6 +593,48 @@ final class AlikeWrites {
                 });
             }
         });
+    }
+
+    /**
+     * The file is deleted before a block is allocated, so that close fails. The file system's close does not throw it,
+     * and the stream's close must. A refusal to complete a file is not compared: Hadoop's stream forgets it.
+     */
+    private void failedClose() throws Exception {
+        // With all bytes in the stream's buffer, and with some of them in a whole block.
+        for (int flushed : new int[] {0, block}) {
+            for (boolean byFileSystem : new boolean[] {true, false}) {
+                String by = byFileSystem ? "the file system" : "the program";
+                same("close by " + by + " fails after " + flushed, (fs, dir, story) -> {
+                    Path file = new Path(dir, "file");
+                    FileSystem own = FileSystem.newInstance(new Configuration(fs.getConf()));
+                    FSDataOutputStream out = create(own, file);
+                    if (flushed > 0) {
+                        write(out, 22, 0, flushed, 4096);
+                        out.hflush();
+                        writtenBy(fs, out);
+                    }
+                    out.write(new byte[10]);
+                    both[0].delete(file, false);
+                    if (byFileSystem) {
+                        own.close();
+                    }
+                    for (int close = 1; close <= 3; close++) {
+                        Call closing = () -> {
+                            out.close();
+                            return null;
+                        };
+                        if (flushed == 0) {
+                            story.call("close " + close, closing);
+                        } else {
+                            // A DataNode that hears of the deletion first has an exception of another class.
+                            story.tell("close " + close + " fails", fails(closing));
+                        }
+                    }
+                    own.close();
+                    story.tell("exists", both[0].exists(file));
+                });
+            }
+        }
     }
 
     /** Closes a stream. Tells whether that fails or the file has all bytes: a program must not lose bytes unknowingly. */

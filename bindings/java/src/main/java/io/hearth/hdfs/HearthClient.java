@@ -409,13 +409,16 @@ final class HearthClient {
         writers.remove(stream);
     }
 
-    /** Closes the streams that are open for writing. Hadoop's client writes those that are opened from now on. */
+    /**
+     * Closes the streams that are open for writing. Hadoop's client writes those that are opened from now on. A failure
+     * is logged, and the program's own close of the stream throws it.
+     */
     void closeWriters() {
         closing = true;
         while (!writers.isEmpty()) {
             for (HearthOutputStream each : writers) {
                 try {
-                    each.close();
+                    each.closeWithFileSystem();
                 } catch (IOException | RuntimeException e) {
                     LOG.error("cannot close {}", each, e);
                 }

@@ -45,6 +45,10 @@ final class HearthOutputStream extends DFSOutputStream {
      * writer that was demanded, or to begin one that cannot be begun again. Null if there was none.
      */
     private Throwable firstFailure;
+    /** Failure of a close that the program did not ask for, which its own close throws. Null if there was none. */
+    private IOException unseen;
+    /** No call before close threw {@link #firstFailure}. As with Hadoop's stream, the next close throws it, too. */
+    private boolean isThrownAgain;
 
     HearthOutputStream(HearthClient client, DFSOutputStream stock, WrittenFile file, Progressable progress) {
         // Without a thread of its own.
@@ -398,6 +402,7 @@ final class HearthOutputStream extends DFSOutputStream {
     public void close() throws IOException {
         synchronized (this) {
             if (closed) {
+                closeAgain();
                 return;
             }
             try {
@@ -415,6 +420,42 @@ final class HearthOutputStream extends DFSOutputStream {
         }
     }
 
+    /**
+     * Closes the stream because its file system is closed. If that fails, the program's own close throws the failure:
+     * otherwise it would take the file for whole.
+     */
+    synchronized void closeWithFileSystem() throws IOException {
+        if (closed) {
+            return;
+        }
+        try {
+            close();
+        } catch (IOException | RuntimeException | Error e) {
+            // The program's thread was not interrupted.
+            boolean isPlain = e instanceof IOException && !(e instanceof InterruptedIOException);
+            unseen = isPlain ? (IOException) e : new IOException("the close of " + file.path + " failed: " + e, e);
+            throw e;
+        }
+    }
+
+    /** Throws, once, what an earlier close left for this one. */
+    private void closeAgain() throws IOException {
+        IOException failure = unseen;
+        boolean again = isThrownAgain;
+        unseen = null;
+        isThrownAgain = false;
+        if (refused) {
+            // It does the same.
+            stock.close();
+        }
+        if (failure != null) {
+            throw failure;
+        }
+        if (again) {
+            checkWhole();
+        }
+    }
+
     private void closeOnce() throws IOException {
         if (WrittenFile.isClosed(stock)) {
             // It throws the reason, unless the program has closed it.
@@ -424,8 +465,9 @@ final class HearthOutputStream extends DFSOutputStream {
             }
             return;
         }
+        boolean isKnown = firstFailure != null;
         try {
-            if (firstFailure == null) {
+            if (!isKnown) {
                 handOverBuffer();
             }
             // After an interrupted write, the DataNodes may hang, and the file cannot be closed anyway.
@@ -438,6 +480,10 @@ final class HearthOutputStream extends DFSOutputStream {
             if (writer == null) {
                 closeAfter(e);
             } else {
+                if (!isKnown && !(e instanceof InterruptedIOException)) {
+                    firstFailure = e;
+                    isThrownAgain = true;
+                }
                 completeAfter(e);
                 recoverLease();
             }
