@@ -56,6 +56,10 @@ pub(crate) enum Failure {
     NoPath { path: String, block: Box<ExtendedBlock>, allowed: String, reasons: String },
     #[error("cannot obtain the length of open block {block} of {path} from any datanode")]
     BlockLength { block: Box<ExtendedBlock>, path: String, source: Option<Arc<DatanodeError>> },
+    /// No datanode of the block is known to be Hearth's, and not all of them answer. The last failure is chained; there
+    /// is none if the block has no datanode.
+    #[error("cannot tell whether a Hearth datanode has {block}: not all of its datanodes answer")]
+    Unidentified { block: Box<ExtendedBlock>, source: Option<Arc<DatanodeError>> },
     #[error("{path} is erasure-coded or encrypted, which this client can neither read nor write")]
     Unsupported { path: String },
     #[error("cannot seek to {position} in {path}: its length is {length}")]
@@ -96,6 +100,9 @@ pub(crate) enum Failure {
 pub(crate) enum DatanodeError {
     #[error("cannot resolve the datanode's address {address}: {why}")]
     Address { address: String, why: String },
+    /// The datanode did not answer a question in time, now or a short while ago.
+    #[error("datanode {datanode} does not answer")]
+    Silent { datanode: Box<DatanodeId> },
     #[error(transparent)]
     Transfer(#[from] hearth_protocol::data_transfer::TransferError),
     /// Failure of a shared attempt, for example to connect. All callers that waited for it get the same error.
@@ -171,7 +178,7 @@ impl DatanodeError {
                 use hearth_fabric::one_sided::Error;
                 matches!(error, Error::TimedOut { .. } | Error::NoMessage { .. })
             }
-            Self::AcknowledgementTimedOut { .. } => true,
+            Self::AcknowledgementTimedOut { .. } | Self::Silent { .. } => true,
             _ => false,
         }
     }
@@ -232,7 +239,9 @@ impl ErrorKind {
             Failure::NotFound { .. } => Self::NotFound,
             Failure::IsDirectory { .. } => Self::IsADirectory,
             Failure::Refused { exception, .. } => exception.kind(),
-            Failure::Namenode { .. } | Failure::Server { .. } | Failure::Web { .. } => Self::Unreachable,
+            Failure::Namenode { .. } | Failure::Server { .. } | Failure::Web { .. } | Failure::Unidentified { .. } => {
+                Self::Unreachable
+            }
             Failure::BlockMissing { .. }
             | Failure::NoPath { .. }
             | Failure::BlockLength { .. }
@@ -333,6 +342,7 @@ impl Error {
             | Failure::Server { .. }
             | Failure::Web { .. }
             | Failure::Answer { .. }
+            | Failure::Unidentified { .. }
             | Failure::Move { .. }
             | Failure::Custom { .. } => None,
         }
@@ -365,6 +375,7 @@ impl Error {
         match &*self.0 {
             Failure::BlockMissing { source, .. }
             | Failure::BlockLength { source, .. }
+            | Failure::Unidentified { source, .. }
             | Failure::PipelineLost { source, .. }
             | Failure::PipelineSetup { source, .. } => source.as_ref().is_some_and(|source| source.is_time_out()),
             Failure::Move { source, .. } => source.is_time_out(),

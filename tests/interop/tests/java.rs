@@ -135,6 +135,9 @@ const FILE_TOKEN_CHECKS: &[Check] = &[
     ("users_and_closed_file_systems_are_kept_apart", users),
 ];
 
+/// Checks of streams whose DataNodes hang. They take longer than the minute for which Hadoop's client then reads.
+const SILENT_CHECKS: &[Check] = &[("stream_of_a_silent_datanode_is_read_from_memory_later", silent_datanode)];
+
 const OLD_CHECKS: &[Check] = &[("older_hadoop_reads_and_writes_with_the_jar", older_hadoop)];
 
 /// Version of Hadoop for [`OLD_CHECKS`].
@@ -209,6 +212,9 @@ fn main() -> ExitCode {
     if slow() {
         let old = of(Apache, Hearth).apache_version(OLD_HADOOP).labelled(OLD_HADOOP);
         suites.push(Suite { name: "java", clusters: vec![old], checks: OLD_CHECKS });
+        // Hearth's NameNode tells which DataNodes are Hearth's, so that they are not asked.
+        let silent = files(Apache, Hearth).labelled("silent");
+        suites.push(Suite { name: "java_files", clusters: vec![silent], checks: SILENT_CHECKS });
     }
     run(&suites)
 }
@@ -1024,6 +1030,38 @@ fn users(session: &mut Session) -> Result<()> {
         Err(DriverError::Thrown { class, .. }) if class.ends_with("AccessControlException") => Ok(()),
         other => anyhow::bail!("another user's open: {other:?}"),
     }
+}
+
+/// The only DataNode hangs when it is asked whether it is Hearth's. That does not make it another vendor's.
+fn silent_datanode(session: &mut Session) -> Result<()> {
+    const LENGTH: u64 = 200_003;
+    store(session.java()?, "/silent", 95, LENGTH)?;
+    let apache = session.cluster.apache()?.clone();
+    let impatient = [
+        ("hearth.java.required", "true"),
+        ("dfs.client.socket-timeout", "5000"),
+        ("dfs.client.retry.window.base", "10"),
+    ];
+    let (mut java, _) = logged(session, &apache, "silent-datanode", &impatient)?;
+    java.set_answer_timeout(Duration::from_secs(300));
+    java.call("open", json!({"path": "/silent", "handle": "silent"}))?;
+    let whole = json!({"handle": "silent", "position": 0, "length": LENGTH});
+    each_datanode(session, Process::pause)?;
+    let read = java.call("pread", whole.clone());
+    each_datanode(session, Process::resume)?;
+    match read {
+        // Hadoop's client has tried it.
+        Err(DriverError::Thrown { message, .. }) if !message.contains("hearth.java.required") => {}
+        other => anyhow::bail!("a read from a DataNode that hangs: {other:?}"),
+    }
+    session.cluster.wait_ready()?;
+    wait_until("the same stream to be read from memory", Duration::from_secs(180), || {
+        let read = java.call("pread", whole.clone())?;
+        ensure!(read["sha256"] == sha256_of(&[(95, LENGTH)]), "{read}");
+        let statistics = java.call("statistics", json!({"handle": "silent"}))?;
+        Ok(statistics["shortCircuit"].as_u64().filter(|bytes| *bytes >= LENGTH))
+    })?;
+    Ok(())
 }
 
 fn file_fallbacks(session: &mut Session) -> Result<()> {

@@ -443,7 +443,7 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_open(
     unsafe { NativeCall::<FileSystem>::new(env, client) }.run(0, |jvm, client| {
         let (path, located) = (jvm.text(path)?, located::decode(&jvm.bytes(blocks)?)?);
         let Some(first) = located.blocks.first().or(located.last_block.as_ref()) else { return Ok(0) };
-        if !wait(jvm, client.is_on_hearth(first))? {
+        if !wait(jvm, client.is_on_hearth(first))?? {
             return Ok(0);
         }
         let reader = client.open_located(&path, located)?;

@@ -1,5 +1,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hearth_protocol::data_transfer::Timeouts;
 use hearth_protocol::rpc::RpcClientOptions;
@@ -71,6 +72,23 @@ impl Datanodes {
         let offer = self.describe(datanode).await?.map(Arc::new);
         self.offers.note_described(&datanode.uuid, offer.clone());
         Ok(offer)
+    }
+
+    /// Returns whether it is a Hearth datanode, from the cache or from its answer within `patience`. One that does not
+    /// answer is not asked again for a while.
+    pub(crate) async fn is_hearth(&self, datanode: &DatanodeId, patience: Duration) -> Result<bool, DatanodeError> {
+        if let Some(offer) = self.offers.known(&datanode.uuid) {
+            return Ok(offer.is_some());
+        }
+        let silent = || DatanodeError::Silent { datanode: Box::new(datanode.clone()) };
+        if self.unreachable.contains(&datanode.uuid) {
+            return Err(silent());
+        }
+        let answer = tokio::time::timeout(patience, self.offer(datanode)).await.unwrap_or_else(|_| Err(silent()));
+        if answer.as_ref().is_err_and(DatanodeError::is_time_out) {
+            self.unreachable.insert(datanode.uuid.clone());
+        }
+        Ok(answer?.is_some())
     }
 
     async fn describe(&self, datanode: &DatanodeId) -> Result<Option<Offer>, DatanodeError> {

@@ -13,10 +13,11 @@ use super::locate::Locations;
 use super::many::{CONCURRENT_READS, Collected, FileRange, read_ranges, visit_ranges};
 use super::{PositionedReader, Reader};
 use crate::Error;
+use crate::error::Failure;
 use crate::file_system::FileSystem;
 use crate::session::Session;
 
-/// Time that [`FileSystem::is_on_hearth`] waits for datanodes.
+/// Time that [`FileSystem::is_on_hearth`] waits for each datanode.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Number of files that are opened first, before any is read. While they are read, twice as many are opened, and so on, so
@@ -46,25 +47,31 @@ impl FileSystem {
         Ok(Reader::of(Arc::clone(&self.session), locations))
     }
 
-    /// Returns true if a Hearth datanode has a replica of the block. Datanodes that this client does not know are asked,
-    /// and those that do not answer within two seconds count as others.
-    pub async fn is_on_hearth(&self, block: &LocatedBlock) -> bool {
+    /// Returns true if a Hearth datanode has a replica of the block. Asks datanodes that this client does not know. One
+    /// that does not answer within two seconds is not asked again for a minute.
+    ///
+    /// Errors: kind `Unreachable`: no datanode is known to be Hearth's, and not all answer. Ask again later.
+    pub async fn is_on_hearth(&self, block: &LocatedBlock) -> Result<bool, Error> {
         let datanodes = &self.session.datanodes;
         block.locations.iter().for_each(|datanode| datanodes.offers.note(datanode));
-        let asking = block.locations.iter().map(|datanode| async move {
-            let offer = datanodes.offer(&datanode.id).await;
-            matches!(offer, Ok(Some(_)))
-        });
+        let asking = block
+            .locations
+            .iter()
+            .map(|datanode| async move { datanodes.is_hearth(&datanode.id, OFFER_TIMEOUT).await });
         let mut asking = stream::iter(asking).buffer_unordered(CONCURRENT_READS);
-        let any = async {
-            while let Some(is_hearth) = asking.next().await {
-                if is_hearth {
-                    return true;
-                }
+        let mut source = None;
+        while let Some(answer) = asking.next().await {
+            match answer {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(error) => source = Some(Arc::new(error)),
             }
-            false
-        };
-        tokio::time::timeout(OFFER_TIMEOUT, any).await.unwrap_or(false)
+        }
+        // A block without datanodes may get them back.
+        if source.is_none() && !block.locations.is_empty() {
+            return Ok(false);
+        }
+        Err(Failure::Unidentified { block: Box::new(block.block.clone()), source }.into())
     }
 
     /// Opens each of `paths` for reading and returns the results in the same order. Hearth's namenode needs one call;

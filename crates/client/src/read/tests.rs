@@ -224,9 +224,52 @@ async fn located_files_are_opened_without_the_namenode() {
         assert_eq!(reader.read_at(0, &mut into).await.unwrap(), bytes.len());
         assert!(into == bytes);
     }
-    assert!(fs.is_on_hearth(&block).await, "the datanode's entry has an offer");
-    let stranger = DatanodeId { uuid: DatanodeUuid("stranger".into()), transfer_port: 1, ..datanode.info().id };
-    assert!(!fs.is_on_hearth(&located(2, 0, 1, &[DatanodeInfo::of(stranger)])).await);
+}
+
+#[tokio::test]
+async fn block_is_on_other_datanodes_only_if_all_say_so() {
+    let (namenode, datanode) = (FakeNamenode::start().await, FakeDatanode::start(Behaviour::default()));
+    let hearths = datanode.info();
+    // It closes the connection, as it does for every request that it does not know.
+    let stranger = DatanodeInfo::of(DatanodeId { uuid: DatanodeUuid("stranger".into()), ..hearths.id.clone() });
+    // No process listens on this port.
+    let mut refuses = stranger.clone();
+    refuses.id = DatanodeId { uuid: DatanodeUuid("refuses".into()), transfer_port: 1, ..refuses.id };
+    let fs = client(&namenode, "packets", &[]);
+    let cases: [(&[&DatanodeInfo], Option<bool>); 5] = [
+        (&[&refuses, &stranger, &hearths], Some(true)),
+        (&[&stranger], Some(false)),
+        (&[&stranger, &refuses], None),
+        (&[&refuses], None),
+        (&[], None),
+    ];
+    for (datanodes, expected) in cases {
+        let datanodes: Vec<_> = datanodes.iter().map(|datanode| (*datanode).clone()).collect();
+        let answer = fs.is_on_hearth(&located(1, 0, 1, &datanodes)).await;
+        assert_eq!(answer.as_ref().ok().copied(), expected, "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn silent_datanode_is_not_asked_again_soon() {
+    let namenode = FakeNamenode::start().await;
+    // Its own time-out, and a shorter one of the connection.
+    let cases: [&[(&str, &str)]; 2] = [&[], &[("dfs.client.socket-timeout", "200")]];
+    for settings in cases {
+        // The kernel makes the connections, and no process answers.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let silent = DatanodeInfo { offer: None, ..datanode_info(port, &Offer::default()) };
+        let fs = client(&namenode, "packets", settings);
+        let block = located(1, 0, 1, &[silent]);
+        for questions in [1, 0, 0] {
+            let error = fs.is_on_hearth(&block).await.unwrap_err();
+            assert_eq!(error.kind(), crate::ErrorKind::Unreachable, "{error}");
+            let asked = std::iter::from_fn(|| listener.accept().ok()).count();
+            assert_eq!(asked, questions, "with {settings:?}");
+        }
+    }
 }
 
 /// A replica in memory on this machine whose last bytes do not match their CRCs there or over TCP, and a good one that

@@ -39,7 +39,8 @@ impl FileSystem {
     /// Allocates a block, unless the last one has room. Returns `None` if none of the block's datanodes is Hearth's. The
     /// other client can write the file then. In an empty file, its first request gets the same block again.
     ///
-    /// Errors: after an error too, the other client can write the file.
+    /// Errors: also if not all datanodes answer and none is known to be Hearth's. After an error too, the other client
+    /// can write the file.
     ///
     /// Cancel safety: a dropped call may be repeated, except where it allocates a block behind others. If the namenode has
     /// allocated that one, it refuses the next request of both clients.
@@ -60,7 +61,7 @@ impl FileSystem {
         let begin = match &last_block {
             Some(last) => {
                 let located = trace::within(span.context(), self.locate_last(&path, last)).await?;
-                if !self.is_on_hearth(&located).await {
+                if !self.is_on_hearth(&located).await? {
                     return Ok(None);
                 }
                 WriteStart { append: Some(located), length, ..WriteStart::default() }
@@ -71,14 +72,15 @@ impl FileSystem {
                 // either. Behind other blocks, that request is refused, and the other client fails.
                 let adding = namenode.add_block(&path, inode, &client_name, None, &[]);
                 let first = trace::within(span.context(), adding).await?;
-                if !self.is_on_hearth(&first).await {
+                let is_hearths = self.is_on_hearth(&first).await;
+                if !matches!(is_hearths, Ok(true)) {
                     // In an empty file, the other client gets this block again. To give it up would be a danger: a
                     // request without an answer may be carried out later, and removes a block that was written since.
                     // Behind other blocks, the other client gets none before this one is gone.
                     if length > 0 {
                         namenode.abandon_block(&path, inode, &client_name, &first.block).await?;
                     }
-                    return Ok(None);
+                    return is_hearths.map(|_| None);
                 }
                 WriteStart { first: Some(first), length, ..WriteStart::default() }
             }

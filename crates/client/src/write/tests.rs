@@ -11,7 +11,7 @@ use hearth_testkit::{StoppedClock, until};
 use tokio::time::Instant;
 
 use super::*;
-use crate::{CreateOptions, FileSystem};
+use crate::{CreateOptions, ErrorKind, FileSystem};
 use fake_datanode::{Breaks, FakeDatanode};
 use fake_namenode::{CLOSED, FakeNamenode, Heard};
 
@@ -434,18 +434,25 @@ async fn file_opened_elsewhere_for_append_is_continued() {
 #[tokio::test]
 async fn file_on_other_datanodes_is_left_to_its_client() {
     let datanode = FakeDatanode::start(Breaks::AtOnce).await;
-    let mut stranger = DatanodeInfo { offer: None, ..datanode.info("stranger") };
+    // It closes the connection, as it does for every request that it does not know.
+    let stranger = DatanodeInfo { offer: None, ..datanode.info("stranger") };
     // No process listens on this port.
-    stranger.id.transfer_port = 1;
-    let namenode = FakeNamenode::start(vec![stranger]).await;
-    let fs = client(&namenode, "packets");
-    // An empty file keeps its block. A block behind others is given up.
-    for (length, abandoned) in [(0, 0), (BLOCK as u64, 1)] {
-        let file = ForeignFile { length, ..foreign_file() };
-        assert!(fs.write_foreign(file).await.unwrap().is_none());
-        assert_eq!(namenode.heard(), Heard { excluded: 0, abandoned, recovered: 0 });
+    let mut unreachable = stranger.clone();
+    unreachable.id.transfer_port = 1;
+    for (datanode, answers) in [(stranger, true), (unreachable, false)] {
+        let namenode = FakeNamenode::start(vec![datanode]).await;
+        let fs = client(&namenode, "packets");
+        // An empty file keeps its block. A block behind others is given up.
+        for (length, abandoned) in [(0, 0), (BLOCK as u64, 1)] {
+            let file = ForeignFile { length, ..foreign_file() };
+            match fs.write_foreign(file).await {
+                Ok(writer) => assert!(answers && writer.is_none()),
+                Err(error) => assert!(!answers && error.kind() == ErrorKind::Unreachable, "{error}"),
+            }
+            assert_eq!(namenode.heard(), Heard { excluded: 0, abandoned, recovered: 0 });
+        }
+        assert_eq!(namenode.holders(), ["DFSClient_1"]);
     }
-    assert_eq!(namenode.holders(), ["DFSClient_1"]);
 }
 
 #[tokio::test]
