@@ -1071,9 +1071,12 @@ fn file_fallbacks(session: &mut Session) -> Result<()> {
     let hedged = ("dfs.client.hedged.read.threadpool.size", "2");
     let encrypted = ("dfs.data.transfer.protection", "authentication");
     type Changes<'a> = &'a [(&'a str, &'a str)];
-    let cases: [(&str, &Apache, Changes, &str); 3] = [
+    // Without a server it connects directly.
+    let factory = ("hadoop.rpc.socket.factory.class.ClientProtocol", "org.apache.hadoop.net.SocksSocketFactory");
+    let cases: [(&str, &Apache, Changes, &str); 4] = [
         ("files-no-library", &elsewhere, &[], "none for linux-pdp11"),
         ("files-hedged", &apache, &[hedged], "hedged reads"),
+        ("files-socks", &apache, &[factory], "hadoop.rpc.socket.factory.class.ClientProtocol"),
         ("files-protected", &apache, &[encrypted], "dfs.data.transfer.protection"),
     ];
     for (name, apache, changes, reason) in cases {

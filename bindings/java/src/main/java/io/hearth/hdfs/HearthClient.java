@@ -53,6 +53,11 @@ final class HearthClient {
     private static final String ROUNDS_KEY = "dfs.client.max.block.acquire.failures";
     private static final String ROUNDS = "1";
 
+    /** Keys of the classes that make the sockets of Hadoop's client: to DataNodes, and to all servers. */
+    private static final String[] SOCKET_FACTORY_KEYS = {"hadoop.rpc.socket.factory.class.ClientProtocol",
+        "hadoop.rpc.socket.factory.class.default"};
+    private static final String STANDARD_SOCKET_FACTORY = "org.apache.hadoop.net.StandardSocketFactory";
+
     /** Files opened with other flags are written by Hadoop's client. */
     private static final EnumSet<CreateFlag> CREATE = EnumSet.of(CreateFlag.CREATE, CreateFlag.OVERWRITE);
     private static final EnumSet<CreateFlag> APPEND = EnumSet.of(CreateFlag.APPEND);
@@ -152,6 +157,12 @@ final class HearthClient {
         }
         if (conf.getInt("dfs.client.hedged.read.threadpool.size", 0) > 0) {
             return "hedged reads are on (dfs.client.hedged.read.threadpool.size), which it does not support";
+        }
+        for (String key : SOCKET_FACTORY_KEYS) {
+            String factory = conf.getTrimmed(key, "");
+            if (!factory.isEmpty() && !factory.equals(STANDARD_SOCKET_FACTORY)) {
+                return key + " is set, which it does not support";
+            }
         }
         String version = HadoopVersion.reasonAgainst();
         if (version != null) {
