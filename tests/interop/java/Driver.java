@@ -257,6 +257,10 @@ public final class Driver {
             // path, count: as opens, but forgets the streams instead of closing them
             case "lost":
                 return lost(path(r, "path"), r.get("count").asInt());
+            // path, count, users: reads the file's ends by a FileContext of another user each time, whose name begins
+            // with users, and forgets the context
+            case "lostContexts":
+                return lostContexts(path(r, "path"), r.get("count").asInt(), text(r, "users"));
             // path, count, length: writes the file anew so many times; answers the description of the last stream
             case "creates": {
                 byte[] bytes = new Content(1).bytes(0, r.get("length").asInt());
@@ -1097,6 +1101,21 @@ public final class Driver {
                 sum += openAndRead(in, length);
             }
         }
+        return sum;
+    }
+
+    private Object lostContexts(Path path, int count, String users) throws Exception {
+        long length = fs().getFileStatus(path).getLen();
+        long sum = 0;
+        for (int i = 0; i < count; i++) {
+            UserGroupInformation user = UserGroupInformation.createRemoteUser(users + i);
+            sum += user.doAs((java.security.PrivilegedExceptionAction<Long>) () -> {
+                try (FSDataInputStream in = org.apache.hadoop.fs.FileContext.getFileContext(conf).open(path)) {
+                    return openAndRead(in, length);
+                }
+            });
+        }
+        System.gc();
         return sum;
     }
 

@@ -97,6 +97,7 @@ const FILE_CHECKS: &[Check] = &[
     ("failed_close_of_a_file_system_is_thrown_by_the_streams_close", failed_close),
     ("ten_thousand_opens_leave_nothing", leaks),
     ("two_thousand_creates_leave_nothing", creates),
+    ("forgotten_contexts_leave_nothing", lost_contexts),
     ("killed_clients_leave_no_resources", nothing_left),
     ("each_class_loader_has_its_own_library", class_loaders),
     ("two_versions_of_the_jar_do_not_mix", two_versions),
@@ -555,6 +556,30 @@ fn leaks(session: &mut Session) -> Result<()> {
     wait_until("the forgotten replica to be unmapped", Duration::from_secs(60), || {
         java.call("lost", json!({"path": files[1], "count": 1}))?;
         Ok((held(java.id())?.1 < before.1).then_some(()))
+    })
+}
+
+/// A context cannot be closed. The native client of its user ends once the collector has found it.
+fn lost_contexts(session: &mut Session) -> Result<()> {
+    const PATH: &str = "/lost-contexts";
+    const DESCRIPTORS: &str = "hearth_short_circuit_descriptors";
+    const USERS: u64 = 30;
+    let mut java = measured_java(session)?;
+    store(&mut java, PATH, 81, 200_003)?;
+    java.call("chmod", json!({"path": PATH, "permission": "644"}))?;
+    java.call("opens", json!({"path": PATH, "count": 1}))?;
+    java.call("lostContexts", json!({"path": PATH, "count": 1, "users": "first-"}))?;
+    let (before, passed) = (held(java.id())?, figure(session, DESCRIPTORS)?);
+    java.call("lostContexts", json!({"path": PATH, "count": USERS, "users": "user-"}))?;
+    let passed = figure(session, DESCRIPTORS)? - passed;
+    ensure!(passed >= USERS, "{USERS} users mapped the replica by {passed} descriptors");
+    // Descriptors: Hadoop's client keeps connections to the NameNode for ten seconds.
+    wait_until("the native clients to end", Duration::from_secs(60), || {
+        // The next stream gives up what the collector has found.
+        java.call("lost", json!({"path": PATH, "count": 1}))?;
+        let now = held(java.id())?;
+        ensure!(now.0 <= before.0 + 8 && now.1 <= before.1 + 4, "before {USERS} users {before:?}, then {now:?}");
+        Ok(Some(()))
     })
 }
 

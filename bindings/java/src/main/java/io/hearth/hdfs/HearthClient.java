@@ -32,7 +32,8 @@ import org.slf4j.LoggerFactory;
 
 /**
  * Hearth's client of one file system of Hadoop: it reads and writes the files that Hadoop's client opens. File systems with
- * the same address, user and settings share a native client.
+ * the same address, user and settings share a native client. It ends with the last of them: when that is closed, or,
+ * because contexts cannot be closed, when the garbage collector has found it and its streams.
  */
 final class HearthClient {
     static final Logger LOG = LoggerFactory.getLogger("io.hearth.hdfs");
@@ -86,7 +87,8 @@ final class HearthClient {
     private volatile boolean paused;
     /** Reason why files cannot be read and written this way; null if they can. */
     private final String unusable;
-    private final Shared shared;
+    /** This file system's use of the native client; null if it is unusable. */
+    private final NativeReference client;
     /** Hadoop's client writes the files that are opened from then on. */
     private volatile boolean closing;
     private volatile boolean closed;
@@ -94,14 +96,13 @@ final class HearthClient {
     /** A native client. */
     private static final class Shared {
         final String key;
-        final NativeReference client;
-        /** Number of file systems that use it. */
+        final long address;
+        /** Number of file systems that use it. Guarded by the table. */
         int uses;
 
         Shared(String key, long address) {
             this.key = key;
-            // It is its own owner: while file systems use it, the table keeps it.
-            this.client = NativeReference.of(this, address, NativeFiles::disconnect);
+            this.address = address;
         }
     }
 
@@ -130,7 +131,7 @@ final class HearthClient {
                 reason = e.getMessage();
             }
         }
-        this.shared = found;
+        this.client = found == null ? null : useBy(this, found);
         this.unusable = reason;
         if (reason != null) {
             if (required) {
@@ -224,6 +225,20 @@ final class HearthClient {
         }
     }
 
+    /** Returns a reference that gives up the use of the native client when it is closed, or the owner is lost. */
+    private static NativeReference useBy(HearthClient owner, Shared shared) {
+        return NativeReference.of(owner, shared.address, address -> giveUp(shared));
+    }
+
+    private static void giveUp(Shared shared) {
+        synchronized (SHARED) {
+            if (--shared.uses == 0) {
+                SHARED.remove(shared.key);
+                NativeFiles.disconnect(shared.address);
+            }
+        }
+    }
+
     private static byte[] utf8(String text) {
         return text.getBytes(StandardCharsets.UTF_8);
     }
@@ -306,7 +321,7 @@ final class HearthClient {
         if (closed) {
             return 0;
         }
-        Long opened = shared.client.call(client -> NativeFiles.open(client, utf8(file.path), file.encode()));
+        Long opened = client.call(address -> NativeFiles.open(address, utf8(file.path), file.encode()));
         if (opened == null) {
             return 0;
         }
@@ -377,7 +392,7 @@ final class HearthClient {
         }
         Long begun;
         try {
-            begun = shared.client.call(client -> NativeWriter.begin(client, utf8(file.path), file.inode,
+            begun = client.call(address -> NativeWriter.begin(address, utf8(file.path), file.inode,
                     utf8(file.client.getClientName()), file.replication, file.blockSize, file.length,
                     utf8(file.encodedLastBlock())));
         } catch (InterruptedIOException e) {
@@ -448,7 +463,7 @@ final class HearthClient {
             return null;
         }
         try {
-            byte[][] starts = shared.client.call(client -> NativeFiles.readStarts(client, utf8(paths), length));
+            byte[][] starts = client.call(address -> NativeFiles.readStarts(address, utf8(paths), length));
             if (starts != null && Arrays.stream(starts).anyMatch(Objects::nonNull)) {
                 reportRead();
             }
@@ -473,18 +488,9 @@ final class HearthClient {
 
     /** Gives up the native client. Streams that are open go on with Hadoop's, which refuses. */
     void close() {
-        if (shared == null) {
-            return;
-        }
-        synchronized (SHARED) {
-            if (closed) {
-                return;
-            }
-            closed = true;
-            if (--shared.uses == 0) {
-                SHARED.remove(shared.key);
-                shared.client.close();
-            }
+        closed = true;
+        if (client != null) {
+            client.close();
         }
     }
 
