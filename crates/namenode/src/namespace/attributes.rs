@@ -148,9 +148,19 @@ impl Namespace {
 
     /// Sets a policy on an inode that has been checked; 0 removes it. No replicas move.
     pub fn set_storage_policy(&mut self, slot: Slot, number: u8) {
+        self.settle();
+        let new = match number {
+            0 if slot != self.root => self.storage_policy(self.inode(slot).parent),
+            _ => EffectivePolicy { number },
+        };
+        let is_counted = self.quotas > 0 && new != self.storage_policy(slot);
+        let before = is_counted.then(|| self.tree_usage(slot));
         self.inode_mut(slot).change(|attributes| attributes.storage_policy = number);
-        self.touched.clear();
-        self.recount_around(slot);
+        if let Some(before) = before {
+            // The whole tree is counted here.
+            self.touched.clear();
+            self.count_other_policy(slot, &before);
+        }
     }
 
     /// Returns the policy in effect for an inode: its own, else the nearest ancestor's. For a file that only snapshots

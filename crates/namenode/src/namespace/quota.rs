@@ -383,21 +383,16 @@ impl Namespace {
         }
     }
 
-    /// Computes the usage again wherever a changed storage policy matters.
-    pub(super) fn recount_around(&mut self, top: Slot) {
-        if self.quotas == 0 {
-            return;
-        }
+    /// Counts a tree in place that has another effective storage policy now. `before` is its former usage. Only the
+    /// tree is visited: its ancestors get the difference.
+    pub(super) fn count_other_policy(&mut self, top: Slot, before: &Usage) {
+        let more = self.tree_usage(top).plus(before, -1);
+        self.count_above(top, &more, 1);
         self.recount_tree(top);
-        let mut at = top;
-        while at != self.root {
-            at = self.inode(at).parent;
-            self.recount(at);
-        }
     }
 
     /// Computes the usage again for each directory with a quota in a tree that has another effective storage policy
-    /// now. Its ancestors were counted when the tree left and arrived.
+    /// now. Its ancestors are counted by the caller.
     pub(super) fn recount_tree(&mut self, top: Slot) {
         if self.quotas == 0 {
             return;
@@ -540,7 +535,7 @@ mod tests {
 
     use super::*;
     use crate::namespace::tests::make_file;
-    use crate::namespace::{BlockRecord, Limits};
+    use crate::namespace::{BlockRecord, Limits, visited_inodes};
 
     fn caller() -> Caller {
         Caller { user: "root".into(), groups: [].into(), superuser: true, machine: "127.0.0.1".into() }
@@ -633,5 +628,42 @@ mod tests {
         assert_eq!((used(&namespace, "/ssd/q"), used(&namespace, "/ssd")), ((0, 100), (0, 100)));
         namespace.delete(&caller, "/ssd/q/f", true, 4).unwrap();
         assert_eq!((used(&namespace, "/ssd/q"), used(&namespace, "/ssd")), ((0, 0), (0, 0)));
+    }
+
+    /// Checks that the ancestors of a file get the difference when its storage policy changes, without a new count of
+    /// their trees.
+    #[test]
+    fn policy_change_does_not_recount_ancestors() {
+        let caller = caller();
+        let mut namespace = Namespace::format(Limits::default(), "root", "supergroup", 1);
+        for name in 0..500 {
+            namespace.mkdirs(&caller, &format!("/a/{name}"), FsPermission(0o755), true, 2).unwrap();
+        }
+        assert!(make_file(&mut namespace, "/a/b/f", 100));
+        assert!(make_file(&mut namespace, "/a/b/c/g", 10));
+        for path in ["/a", "/a/b"] {
+            namespace.set_quota(&caller, path, Limit::Set(1000), Limit::Set(1000), None).unwrap();
+        }
+        let used = |namespace: &Namespace, path: &str| {
+            let slot = namespace.lookup(path).unwrap();
+            let counted = namespace.inode(slot).quota().unwrap().used;
+            assert_eq!(counted, namespace.tree_usage(slot));
+            (counted.space, counted.types[0], counted.types[1])
+        };
+        let file = namespace.lookup("/a/b/f").unwrap();
+        let before = visited_inodes::counted();
+        for policy in [7, 12].repeat(150) {
+            namespace.set_storage_policy(file, policy);
+        }
+        assert!(visited_inodes::counted() - before < 1000, "{} visited", visited_inodes::counted() - before);
+        assert_eq!((used(&namespace, "/a"), used(&namespace, "/a/b")), ((110, 0, 100), (110, 0, 100)));
+        // A policy that is in effect already changes nothing. The directory's policy is not the file's.
+        let directory = namespace.lookup("/a/b").unwrap();
+        namespace.set_storage_policy(directory, 7);
+        namespace.set_storage_policy(file, 7);
+        namespace.set_storage_policy(file, 0);
+        assert_eq!((used(&namespace, "/a"), used(&namespace, "/a/b")), ((110, 110, 0), (110, 110, 0)));
+        namespace.set_storage_policy(directory, 0);
+        assert_eq!((used(&namespace, "/a"), used(&namespace, "/a/b")), ((110, 0, 0), (110, 0, 0)));
     }
 }
