@@ -64,8 +64,6 @@ impl Namespace {
     pub fn remove_tree(&mut self, top: Slot, now_ms: u64) -> Removed {
         assert!(top != self.root, "the root is never removed");
         self.count_tree(top, false);
-        let (parent, id) = (self.inode(top).parent, self.inode(top).id());
-        let kept = self.kept_usage(parent, id);
         // The effective storage policies are recorded here, because they cannot be determined after the tree is taken
         // apart.
         let mut tree = vec![(top, self.storage_policy(top).number)];
@@ -80,6 +78,10 @@ impl Namespace {
             }
             at += 1;
         }
+        let places = self.places_in_snapshots(&tree);
+        let kept: Option<Vec<_>> = places.map(|places| {
+            places.into_iter().map(|(directory, id)| (directory, id, self.kept_usage(directory, id))).collect()
+        });
         // The snapshot states are preserved before anything is moved or removed.
         for (slot, _) in &tree {
             self.preserve(*slot);
@@ -87,17 +89,49 @@ impl Namespace {
         }
         self.unlink(top, now_ms);
         let mut removed = Removed::default();
-        let has_moved = tree.iter().any(|(slot, _)| self.has_moved(*slot));
         for (slot, policy) in tree {
             self.remove_inode(slot, policy, &mut removed);
         }
-        // Inodes that had moved within snapshots now count in another place.
-        if has_moved {
-            self.recount_all()
-        } else {
-            self.count_kept(parent, id, &kept)
+        match kept {
+            Some(kept) => kept.iter().for_each(|(directory, id, before)| self.count_kept(*directory, *id, before)),
+            None => self.recount_all(),
         }
         removed
+    }
+
+    /// Returns the directories outside a tree that keep an inode of the tree for snapshots once the tree is removed,
+    /// each with that inode: the parent of the tree, and the earlier parents of inodes that have moved. Usage changes
+    /// only there. Inodes that the tree's own directories keep count as part of these directories.
+    ///
+    /// Returns `None` if such a directory is itself removed: it has no ancestors to count for.
+    fn places_in_snapshots(&self, tree: &[(Slot, u8)]) -> Option<Vec<(Slot, InodeId)>> {
+        if self.quotas == 0 {
+            return Some(Vec::new());
+        }
+        let top = self.inode(tree[0].0);
+        let mut places = vec![(top.parent, top.id())];
+        let moved: Vec<Slot> = tree.iter().map(|(slot, _)| *slot).filter(|slot| self.has_moved(*slot)).collect();
+        if moved.is_empty() {
+            return Some(places);
+        }
+        let within: HashSet<Slot> = tree.iter().map(|(slot, _)| *slot).collect();
+        let mut seen = HashSet::from([(top.parent, top.id())]);
+        for slot in moved {
+            let inode = self.inode(slot);
+            for version in inode.history().into_iter().flat_map(|history| &history.versions) {
+                let directory = self.inode(version.frozen).parent;
+                if within.contains(&directory) {
+                    continue;
+                }
+                if self.inode(directory).is_gone() {
+                    return None;
+                }
+                if seen.insert((directory, inode.id())) {
+                    places.push((directory, inode.id()));
+                }
+            }
+        }
+        Some(places)
     }
 
     /// Appends the blocks of `sources` to `target` and removes the sources, all or nothing. Returns the target's slot

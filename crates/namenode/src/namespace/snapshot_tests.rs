@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hearth_types::{Block, BlockId, FsPermission};
 use proptest::prelude::*;
 
-use super::tests::sections_of;
+use super::tests::{make_file, sections_of};
 use super::*;
 use crate::changes::Changes;
 
@@ -844,4 +844,52 @@ fn removal_does_not_recount_quotas() {
     assert!(visited_inodes::counted() - before < 10_000, "{} visited", visited_inodes::counted() - before);
     let slot = namespace.lookup("/s").unwrap();
     assert_eq!(namespace.inode(slot).quota().unwrap().used, namespace.tree_usage(slot));
+}
+
+/// Checks that removing inodes that a snapshot has at another place counts only these places.
+#[test]
+fn removal_of_moved_inodes_does_not_recount_quotas() {
+    let mut namespace = Namespace::format(limits(), "root", "supergroup", 1);
+    for name in 0..300 {
+        assert!(make_file(&mut namespace, &format!("/q/s/file{name}"), 100));
+        assert!(make_file(&mut namespace, &format!("/q/s/directory{name}/inner"), 10));
+    }
+    for path in ["/q", "/q/s", "/q/to"] {
+        namespace.mkdirs(&caller(), path, FsPermission(0o755), true, 1).unwrap();
+        namespace.set_quota(&caller(), path, Limit::Set(100_000), Limit::Keep, None).unwrap();
+    }
+    namespace.allow_snapshots(&caller(), "/q/s").unwrap();
+    namespace.create_snapshot(&caller(), "/q/s", "one", 1).unwrap();
+    let before = visited_inodes::counted();
+    for name in 0..300 {
+        let moved = format!("/q/to/file{name}");
+        namespace.rename(&caller(), &format!("/q/s/file{name}"), &moved, false, false, 2).unwrap();
+        let slot = namespace.lookup(&moved).unwrap();
+        namespace.set_storage_policy(slot, [7, 12][name % 2]);
+        namespace.delete(&caller(), &moved, true, 2).unwrap();
+        // A tree whose inodes come from several places.
+        let from = format!("/q/s/directory{name}");
+        let tree = format!("/q/to/tree{name}");
+        namespace.mkdirs(&caller(), &tree, FsPermission(0o755), true, 2).unwrap();
+        namespace.rename(&caller(), &format!("{from}/inner"), &format!("{tree}/inner"), false, false, 2).unwrap();
+        if name % 2 == 0 {
+            namespace.rename(&caller(), &from, &format!("{tree}/directory"), false, false, 2).unwrap();
+        }
+        namespace.delete(&caller(), &tree, true, 2).unwrap();
+    }
+    assert!(visited_inodes::counted() - before < 60_000, "{} visited", visited_inodes::counted() - before);
+    for path in ["/q", "/q/s", "/q/to"] {
+        let slot = namespace.lookup(path).unwrap();
+        assert_eq!(namespace.inode(slot).quota().unwrap().used, namespace.tree_usage(slot), "{path}");
+    }
+    // Its earlier parent is removed too: everything is counted again.
+    assert!(make_file(&mut namespace, "/q/s/last/inner", 10));
+    namespace.create_snapshot(&caller(), "/q/s", "two", 3).unwrap();
+    namespace.rename(&caller(), "/q/s/last/inner", "/q/to/inner", false, false, 4).unwrap();
+    namespace.delete(&caller(), "/q/s/last", true, 4).unwrap();
+    namespace.delete(&caller(), "/q/to/inner", true, 4).unwrap();
+    for path in ["/q", "/q/s", "/q/to"] {
+        let slot = namespace.lookup(path).unwrap();
+        assert_eq!(namespace.inode(slot).quota().unwrap().used, namespace.tree_usage(slot), "{path}");
+    }
 }
