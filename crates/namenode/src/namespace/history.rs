@@ -580,7 +580,15 @@ impl Namespace {
         self.by_id.values().flat_map(|main| self.blocks_of_snapshots(*main))
     }
 
-    /// Drops the versions that only the deleted snapshot had, and the inodes that were kept for them.
+    /// Returns whether a version may add to the usage of a directory. That of an existing directory in its present place
+    /// does not: the directory counts there anyway, and it has no blocks.
+    fn adds_usage(&self, main: Slot, version: &InodeVersion) -> bool {
+        let (now, then) = (self.inode(main), self.inode(version.frozen));
+        now.is_gone() || !now.is_directory() || then.parent != now.parent || then.name != now.name
+    }
+
+    /// Drops the versions that only the deleted snapshot had, and the inodes that were kept for them. Quotas are
+    /// counted again if such a version added to the usage of a directory.
     pub(super) fn drop_versions_of(&mut self, snapshot: u32) -> Removed {
         let mut dropped: Vec<(Slot, InodeId, InodeVersion)> = Vec::new();
         for (until, id) in self.timeline.versions.range((snapshot, InodeId(0))..) {
@@ -591,6 +599,7 @@ impl Namespace {
                 dropped.push((main, *id, version));
             }
         }
+        let changes_usage = dropped.iter().any(|(main, _, version)| self.adds_usage(*main, version));
         // All inodes still exist here, so the places that they had can be removed from the directories.
         for (main, id, version) in &dropped {
             self.timeline.versions.remove(&(version.until, *id));
@@ -611,6 +620,9 @@ impl Namespace {
             } else {
                 inode.drop_empty_features();
             }
+        }
+        if changes_usage {
+            self.recount_all();
         }
         removed
     }

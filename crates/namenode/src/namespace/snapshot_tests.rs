@@ -846,6 +846,39 @@ fn removal_does_not_recount_quotas() {
     assert_eq!(namespace.inode(slot).quota().unwrap().used, namespace.tree_usage(slot));
 }
 
+/// Checks that deleting a snapshot recounts quotas only if the snapshot alone had a file, or a removed or moved inode.
+#[test]
+fn snapshot_deletion_recounts_only_changed_quotas() {
+    let mut namespace = Namespace::format(limits(), "root", "supergroup", 1);
+    for name in 0..500 {
+        namespace.mkdirs(&caller(), &format!("/s/{name}"), FsPermission(0o755), true, 1).unwrap();
+    }
+    assert!(make_file(&mut namespace, "/s/file", 100));
+    namespace.set_quota(&caller(), "/s", Limit::Set(100_000), Limit::Set(1 << 30), None).unwrap();
+    namespace.allow_snapshots(&caller(), "/s").unwrap();
+    let used = |namespace: &Namespace| {
+        let slot = namespace.lookup("/s").unwrap();
+        let counted = namespace.inode(slot).quota().unwrap().used;
+        assert_eq!(counted, namespace.tree_usage(slot));
+        (counted.names, counted.space)
+    };
+    let before = visited_inodes::counted();
+    for name in 0..20 {
+        namespace.create_snapshot(&caller(), "/s", "one", 1).unwrap();
+        namespace.set_permission(&caller(), &format!("/s/{name}"), FsPermission(0o700)).unwrap();
+        namespace.delete_snapshot(&caller(), "/s", "one", 2).unwrap();
+    }
+    assert!(visited_inodes::counted() - before < 500, "{} visited", visited_inodes::counted() - before);
+    assert_eq!(used(&namespace), (502, 100));
+    namespace.create_snapshot(&caller(), "/s", "two", 3).unwrap();
+    namespace.rename(&caller(), "/s/0", "/s/moved", false, false, 4).unwrap();
+    namespace.delete(&caller(), "/s/1", true, 4).unwrap();
+    namespace.delete(&caller(), "/s/file", true, 4).unwrap();
+    assert_eq!(used(&namespace), (503, 100));
+    namespace.delete_snapshot(&caller(), "/s", "two", 5).unwrap();
+    assert_eq!(used(&namespace), (500, 0));
+}
+
 /// Checks that removing inodes that a snapshot has at another place counts only these places.
 #[test]
 fn removal_of_moved_inodes_does_not_recount_quotas() {

@@ -312,9 +312,7 @@ impl Namespace {
         self.timeline.roots.remove(&snapshot.id);
         self.timeline.snapshots_removed.push(snapshot.id);
         self.settle();
-        let removed = self.drop_versions_of(snapshot.id);
-        self.recount_all();
-        Ok(removed)
+        Ok(self.drop_versions_of(snapshot.id))
     }
 
     /// Returns the snapshots of a directory, ordered by name.
