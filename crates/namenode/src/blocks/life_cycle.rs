@@ -185,7 +185,7 @@ impl BlockMap {
             .map(|expected| expected.storage)
             .filter(|storage| entry.replica(*storage).is_none())
             .collect();
-        self.open.remove(&block);
+        self.forget_open(block);
         self.expect_replicas(block, late, now);
         self.refresh(block, now);
         self.replica_waiters.wake(block);
@@ -296,6 +296,7 @@ impl BlockMap {
         let Some(construction) = entry.construction_mut() else { return };
         for storage in storages {
             construction.add_missing(MissingReplica { storage, stamp, length });
+            self.with_missing.insert(block);
         }
     }
 
@@ -367,7 +368,7 @@ impl BlockMap {
     pub fn remove(&mut self, block: BlockId) {
         self.leave_queues(block);
         let Some(entry) = self.blocks.remove(&block) else { return };
-        self.open.remove(&block);
+        self.forget_open(block);
         self.forget_safe(&entry);
         let mut holders: Vec<(StorageIndex, GenerationStamp)> =
             entry.replicas().map(|replica| (replica.storage, replica.stamp)).collect();
@@ -388,6 +389,12 @@ impl BlockMap {
     /// [`BlockMap::remove`].
     pub fn abandon(&mut self, block: BlockId) {
         self.remove(block);
+    }
+
+    /// Records that a block is not open any more.
+    pub(super) fn forget_open(&mut self, block: BlockId) {
+        self.open.remove(&block);
+        self.with_missing.remove(&block);
     }
 
     pub(super) fn entry(&self, block: BlockId) -> BlockRef<'_> {

@@ -110,6 +110,12 @@ pub struct BlockMap {
     blocks: BlockTable,
     /// Blocks that are under construction, under recovery or committed: few, and searched when a datanode goes.
     open: HashSet<BlockId>,
+    /// Open blocks that may have replicas on storages that the map does not know (`Construction::missing`): searched
+    /// when a storage comes.
+    with_missing: HashSet<BlockId>,
+    /// Number of visits of blocks in walks over `open` and `with_missing`.
+    #[cfg(test)]
+    visited_open_blocks: usize,
     nodes: Datanodes,
     /// Known racks of machines that are not datanodes.
     client_racks: HashMap<String, String>,
@@ -145,6 +151,9 @@ impl BlockMap {
             random: Random::new(seed),
             blocks: BlockTable::default(),
             open: HashSet::new(),
+            with_missing: HashSet::new(),
+            #[cfg(test)]
+            visited_open_blocks: 0,
             nodes: Datanodes::default(),
             client_racks: HashMap::new(),
             hosts: HostLists::default(),

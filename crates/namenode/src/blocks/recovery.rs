@@ -351,7 +351,7 @@ impl BlockMap {
         let Some(entry) = self.blocks.get_mut(&block).filter(|entry| entry.construction().is_some()) else { return };
         entry.set_length(length);
         drop(entry.take_construction());
-        self.open.remove(&block);
+        self.forget_open(block);
         self.refresh(block, now);
         self.replica_waiters.wake(block);
     }

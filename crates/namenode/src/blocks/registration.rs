@@ -3,6 +3,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use hearth_types::{BlockId, DatanodeAdminState, DatanodeId, StorageId, StorageType};
 
+use super::block_info::Construction;
 use super::datanodes::{Datanode, DatanodeIndex, StorageIndex};
 use super::replicas::Health;
 use super::table::BlockSet;
@@ -87,9 +88,8 @@ impl BlockMap {
         node.transmits = 0;
         node.awaits_work = false;
         node.waiting = None;
-        for storage in node.storages.clone() {
-            self.mark_unconfirmed(storage);
-        }
+        let storages = node.storages.clone();
+        self.mark_unconfirmed(&storages);
         self.keep_untold_excess(index, now);
         self.report_leases.drop_lease(index);
         self.forget_advertisements(index);
@@ -104,20 +104,32 @@ impl BlockMap {
         Ok(index)
     }
 
-    /// Marks the replicas of a storage whose node restarts, is gone, or has lost the storage: until it reports, its
-    /// contents are unknown, including the replicas that were being written there.
-    fn mark_unconfirmed(&mut self, storage: StorageIndex) {
-        let known = self.nodes.storage_mut(storage);
-        known.stale = true;
-        known.heartbeated = false;
-        known.reports = 0;
-        known.received_under_lease.clear();
+    /// Marks the replicas of storages whose node restarts, is gone, or has lost them: until they report, their contents
+    /// are unknown, including the replicas that were being written there. Visits all open blocks.
+    fn mark_unconfirmed(&mut self, storages: &[StorageIndex]) {
+        if storages.is_empty() {
+            return;
+        }
+        for storage in storages {
+            let known = self.nodes.storage_mut(*storage);
+            known.stale = true;
+            known.heartbeated = false;
+            known.reports = 0;
+            known.received_under_lease.clear();
+        }
+        #[cfg(test)]
+        self.count_visited(self.open.len());
         for block in &self.open {
             let construction = self.blocks.get_mut(block).and_then(|entry| entry.construction_mut());
             for expected in construction.into_iter().flat_map(|construction| &mut construction.expected) {
-                expected.is_unconfirmed |= expected.storage == storage;
+                expected.is_unconfirmed |= storages.contains(&expected.storage);
             }
         }
+    }
+
+    #[cfg(test)]
+    fn count_visited(&mut self, open_blocks: usize) {
+        self.visited_open_blocks += open_blocks;
     }
 
     /// Handles the death of a node that was silent for too long or reports that it cannot continue: its replicas no
@@ -135,23 +147,23 @@ impl BlockMap {
         node.cache = Default::default();
         node.scheduled = [0; 2];
         let storages = node.storages.clone();
-        if node.is_in_maintenance() {
+        let is_in_maintenance = node.is_in_maintenance();
+        if is_in_maintenance {
             // Its replicas come back with it.
             node.admin = DatanodeAdminState::InMaintenance;
-            for storage in storages {
-                self.set_storage_aside(storage, now);
-            }
-            return;
         }
+        self.mark_unconfirmed(&storages);
         for storage in storages {
-            self.drain_storage(storage, now);
+            match is_in_maintenance {
+                true => self.set_storage_aside(storage, now),
+                false => self.drain_unconfirmed(storage, now),
+            }
         }
     }
 
-    /// Sets a storage aside whose node is away for maintenance. Its pending deletions are dropped: the node reports
-    /// those replicas when it is back.
+    /// Sets a storage aside whose node is away for maintenance, after [`Self::mark_unconfirmed`]. Its pending deletions
+    /// are dropped: the node reports those replicas when it is back.
     fn set_storage_aside(&mut self, storage: StorageIndex, now: Now) {
-        self.mark_unconfirmed(storage);
         let held: Vec<BlockId> = self.nodes.storage(storage).blocks.iter().collect();
         for block in held {
             let health = self.entry(block).replica(storage).map(|replica| replica.health);
@@ -165,7 +177,12 @@ impl BlockMap {
 
     /// Removes every replica of this storage.
     pub(super) fn drain_storage(&mut self, storage: StorageIndex, now: Now) {
-        self.mark_unconfirmed(storage);
+        self.mark_unconfirmed(&[storage]);
+        self.drain_unconfirmed(storage, now);
+    }
+
+    /// Like [`Self::drain_storage`], after [`Self::mark_unconfirmed`].
+    fn drain_unconfirmed(&mut self, storage: StorageIndex, now: Now) {
         let held: BlockSet = std::mem::take(&mut self.nodes.storage_mut(storage).blocks);
         for block in held.iter() {
             self.forget_replica(block, storage);
@@ -178,13 +195,30 @@ impl BlockMap {
     /// have their acknowledged bytes.
     pub(super) fn wipe_storage(&mut self, storage: StorageIndex, now: Now) {
         self.drain_storage(storage, now);
-        let id = &self.nodes.storage(storage).id;
-        for block in &self.open {
-            if let Some(construction) = self.blocks.get_mut(block).and_then(|entry| entry.construction_mut()) {
-                construction.remove_storage(storage, id);
-            }
+        self.remove_drained(&[storage]);
+    }
+
+    /// Removes storages without replicas from the map. Visits all open blocks.
+    fn remove_drained(&mut self, storages: &[StorageIndex]) {
+        if storages.is_empty() {
+            return;
         }
-        self.nodes.remove_storage(storage);
+        #[cfg(test)]
+        self.count_visited(self.open.len());
+        for block in &self.open {
+            let construction = self.blocks.get_mut(block).and_then(|entry| entry.construction_mut());
+            let is_expected = |construction: &&mut Construction| {
+                construction.expected.iter().any(|expected| storages.contains(&expected.storage))
+            };
+            let Some(construction) = construction.filter(is_expected) else { continue };
+            for storage in storages {
+                construction.remove_storage(*storage, &self.nodes.storage(*storage).id);
+            }
+            self.with_missing.insert(*block);
+        }
+        for storage in storages {
+            self.nodes.remove_storage(*storage);
+        }
     }
 
     /// Returns the storage with that id, creating it if it is new; `None` if the node has too many. A storage that was
@@ -199,27 +233,31 @@ impl BlockMap {
         let storage = self.nodes.storage_or_insert(node, id, storage_type)?;
         if is_new {
             self.storages.note(id);
-            let nodes = &self.nodes;
-            for block in &self.open {
-                let construction = self.blocks.get_mut(block).and_then(|entry| entry.construction_mut());
+            #[cfg(test)]
+            self.count_visited(self.with_missing.len());
+            let (nodes, blocks) = (&self.nodes, &mut self.blocks);
+            self.with_missing.retain(|block| {
+                let construction = blocks.get_mut(block).and_then(|entry| entry.construction_mut());
+                let Some(construction) = construction else { return false };
                 // A node counts once, with the storage it last reported.
-                let open = construction.filter(|construction| {
-                    let mut holders = construction.expected.iter().map(|expected| nodes.storage(expected.storage).node);
-                    !construction.is_committed && !holders.any(|holder| holder == node)
-                });
-                if let Some(construction) = open {
+                let mut holders = construction.expected.iter().map(|expected| nodes.storage(expected.storage).node);
+                if !construction.is_committed && !holders.any(|holder| holder == node) {
                     construction.return_storage(storage, id);
                 }
-            }
+                !construction.missing.is_empty()
+            });
         }
         Some(storage)
     }
 
     fn wipe_node(&mut self, index: DatanodeIndex, now: Now) {
         self.node_died(index, now);
-        for storage in self.nodes.node(index).storages.clone() {
-            self.wipe_storage(storage, now);
+        let storages = self.nodes.node(index).storages.clone();
+        for storage in &storages {
+            // In maintenance it has kept its replicas.
+            self.drain_unconfirmed(*storage, now);
         }
+        self.remove_drained(&storages);
         self.nodes.remove(index);
         self.recount_racks(now);
     }

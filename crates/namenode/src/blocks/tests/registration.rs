@@ -1,4 +1,4 @@
-use hearth_types::{DatanodeAdminState, DatanodeId, DatanodeUuid};
+use hearth_types::{DatanodeAdminState, DatanodeId, DatanodeUuid, StorageId, StorageReport, StorageType};
 
 use super::cluster::*;
 use crate::blocks::*;
@@ -30,6 +30,76 @@ fn new_uuid_at_known_address_replaces_node() {
     assert_eq!(cluster.map.datanodes(DatanodeFilter::All).len(), 2);
     assert_eq!(cluster.map.block_report(block.id, cluster.now).unwrap().live, 1);
     assert_eq!(cluster.map.expected_storages(open.id).len(), 1);
+}
+
+fn heartbeat_with(storages: &[StorageId]) -> Heartbeat {
+    let report = |storage: &StorageId| StorageReport {
+        storage: storage.clone(),
+        storage_type: StorageType::Disk,
+        failed: false,
+        capacity: 1 << 40,
+        dfs_used: 0,
+        remaining: 1 << 40,
+        block_pool_used: 0,
+        non_dfs_used: 0,
+    };
+    Heartbeat {
+        storages: storages.iter().map(report).collect(),
+        transmits: 0,
+        xceivers: 0,
+        failed_volumes: 0,
+        cache_capacity: 0,
+        cache_used: 0,
+        wants_report_lease: false,
+    }
+}
+
+/// Checks that a start does not visit all open blocks for each storage that comes: the lock is held throughout.
+#[test]
+fn new_storages_do_not_visit_open_blocks() {
+    const BLOCKS: usize = 50_000;
+    let mut cluster = Cluster::empty(BlockSettings::default());
+    for _ in 0..BLOCKS {
+        let block = cluster.new_block();
+        cluster.map.restore(block, 16386, 3, 0, false);
+    }
+    cluster.map.restored(cluster.now);
+    for _ in 0..200 {
+        cluster.add("/a");
+    }
+    assert!(cluster.map.visited_open_blocks < 1_000_000, "{} visited", cluster.map.visited_open_blocks);
+    // A restarted, a dead and a replaced node with many storages.
+    let many: Vec<StorageId> = (0..20).map(|nth| StorageId(format!("DS-{nth}").into())).collect();
+    cluster.map.register(registration(node_id(200)), cluster.now).unwrap();
+    cluster.map.heartbeat(&node_id(200), heartbeat_with(&many), cluster.now).unwrap();
+    let before = cluster.map.visited_open_blocks;
+    cluster.map.register(registration(node_id(200)), cluster.now).unwrap();
+    assert_eq!(cluster.map.visited_open_blocks - before, BLOCKS);
+    cluster.map.datanode_failed(&node_id(200), cluster.now);
+    assert_eq!(cluster.map.visited_open_blocks - before, 2 * BLOCKS);
+    let another = DatanodeId { uuid: DatanodeUuid("another".into()), ..node_id(200) };
+    cluster.map.register(registration(another), cluster.now).unwrap();
+    assert_eq!(cluster.map.visited_open_blocks - before, 4 * BLOCKS);
+}
+
+/// Checks that a block's replica on a storage that has left the map is expected again when the storage comes with
+/// another node, and that the block is not searched after that.
+#[test]
+fn replica_on_a_returning_storage_is_expected_again() {
+    let mut cluster = Cluster::new(&["/a", "/a"]);
+    let (block, _) = cluster.open(2);
+    let (waiting, _) = cluster.open(2);
+    let storage = cluster.nodes[0].storage();
+    let new = DatanodeId { uuid: DatanodeUuid("another".into()), ..cluster.nodes[0].id.clone() };
+    cluster.map.register(registration(new.clone()), cluster.now).unwrap();
+    assert_eq!(cluster.map.expected_storages(block.id).len(), 1);
+    cluster.map.abandon(waiting.id);
+    assert_eq!(cluster.map.with_missing.iter().copied().collect::<Vec<_>>(), [block.id]);
+    cluster.map.heartbeat(&new, heartbeat_with(&[StorageId("DS-new".into())]), cluster.now).unwrap();
+    assert_eq!(cluster.map.expected_storages(block.id).len(), 1, "another storage");
+    cluster.map.heartbeat(&new, heartbeat_with(&[StorageId("DS-new".into()), storage]), cluster.now).unwrap();
+    assert_eq!(cluster.map.expected_storages(block.id).len(), 2);
+    assert!(cluster.map.with_missing.is_empty());
 }
 
 #[test]
