@@ -1,16 +1,16 @@
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hearth_types::{
-    BlockId, DatanodeAdminState, DatanodeId, DatanodeInfo, DatanodeUuid, GenerationStamp, StorageId, StorageReport,
-    StorageType,
+    BlockId, DatanodeAdminState, DatanodeId, DatanodeInfo, DatanodeUuid, StorageId, StorageReport, StorageType,
 };
 use tokio::sync::oneshot;
 
 use super::advertised::NodeAdvertisements;
 use super::cache::DatanodeCache;
 use super::connections::{ByConnection, ConnectionId};
+use super::invalidations::Invalidations;
 use super::table::BlockSet;
 use super::{BlockMap, BlockSettings, Now};
 
@@ -47,14 +47,6 @@ pub(super) struct Storage {
     pub reports: u32,
     /// Blocks reported as received since a full report lease was granted: a report made before does not contain them.
     pub received_under_lease: BlockSet,
-}
-
-/// A replica that a datanode shall delete.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Invalidation {
-    pub stamp: GenerationStamp,
-    /// Bytes; `None` if the block is gone from the namespace and the deletion need not be reported.
-    pub length: Option<u64>,
 }
 
 /// A copy that a datanode shall send.
@@ -112,7 +104,7 @@ pub(super) struct Datanode {
     pub awaits_work: bool,
     /// Pending awaitWork call, if any.
     pub waiting: Option<oneshot::Sender<()>>,
-    pub invalidations: BTreeMap<BlockId, Invalidation>,
+    pub invalidations: Invalidations,
     /// Blocks of the namespace that it has reported as deleted since its last full report, or since the lease for the
     /// next one: a report made before still contains them.
     pub deleted: BlockSet,

@@ -29,6 +29,7 @@ mod error;
 mod excess;
 mod heartbeat;
 mod hosts;
+mod invalidations;
 mod life_cycle;
 mod locate;
 mod packed_block;

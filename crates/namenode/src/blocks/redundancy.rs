@@ -7,7 +7,8 @@ use std::time::Duration;
 use hearth_types::{Block, BlockId, DatanodeAdminState, GenerationStamp};
 
 use super::block_info::{BlockInfo, BlockRef, Counts};
-use super::datanodes::{Datanode, DatanodeIndex, Invalidation, StorageIndex, Transfer};
+use super::datanodes::{Datanode, DatanodeIndex, StorageIndex, Transfer};
+use super::invalidations::Invalidation;
 use super::pending_replications::{PendingReplications, PendingTarget};
 use super::placement::PlacementRequest;
 use super::replicas::{Health, Replica};

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 use hearth_types::{BlockId, DatanodeAdminState, DatanodeId, StorageId, StorageType};
@@ -296,7 +296,7 @@ fn new_node(id: DatanodeId, now: Now) -> Datanode {
         transfers: VecDeque::new(),
         awaits_work: false,
         waiting: None,
-        invalidations: BTreeMap::new(),
+        invalidations: Default::default(),
         deleted: BlockSet::default(),
         recoveries: VecDeque::new(),
         scheduled: [0; 2],

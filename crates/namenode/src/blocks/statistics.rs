@@ -219,7 +219,7 @@ impl BlockMap {
         figures.dead_in_service_nodes = never_came.iter().filter(|info| is_missed(info)).count();
         for (_, node) in self.nodes.iter() {
             figures.pending_deletion += node.invalidations.len() as u64;
-            figures.excess += node.invalidations.values().filter(|one| one.length.is_some()).count() as u64;
+            figures.excess += node.invalidations.excess() as u64;
             if !node.alive {
                 figures.dead_nodes += 1;
                 figures.dead_in_service_nodes += usize::from(!is_out_of_service(node.admin));
