@@ -159,6 +159,40 @@ async fn snapshot_blocks_keep_last_storage_policy() {
     }
 }
 
+/// Checks that blocks appended by concat get the replication of the target's other blocks: snapshots may have a higher
+/// one than the file.
+#[tokio::test]
+async fn concatenated_blocks_get_replication_of_snapshots() {
+    let mut n = TestNamenode::start().await;
+    let datanodes = vec![TestDatanode::join(&n, 1).await];
+    let set = async |n: &TestNamenode, replication: u32| {
+        let request = SetReplicationRequestProto { src: "/d/target".into(), replication };
+        assert!(n.call::<SetReplicationResponseProto>("setReplication", &request).await.unwrap().result);
+    };
+    n.write(&datanodes, "/d/target", 100).await;
+    set(&n, 3).await;
+    allow(&n, "/d").await.unwrap();
+    snapshot(&n, "/d", "one").await.unwrap();
+    set(&n, 1).await;
+    // A file that a snapshot has cannot be a source.
+    n.write(&datanodes, "/d/source", 50).await;
+    let request = ConcatRequestProto { trg: "/d/target".into(), srcs: vec!["/d/source".into()] };
+    n.call::<ConcatResponseProto>("concat", &request).await.unwrap();
+    for again in [false, true] {
+        if again {
+            n.restart().await;
+        }
+        let replications: Vec<u16> = {
+            let namenode = n.handle().namenode();
+            let (state, now) = (namenode.read(), namenode.now());
+            let file = state.namespace.inode(state.namespace.lookup("/d/target").unwrap()).as_file().unwrap();
+            file.blocks().iter().map(|block| state.blocks.block_report(block.id, now).unwrap().replication).collect()
+        };
+        assert_eq!(replications, [3, 3], "after a restart: {again}");
+        assert_eq!(n.info("/d/target").await.unwrap().unwrap().block_replication, Some(1), "after a restart: {again}");
+    }
+}
+
 fn knows(n: &TestNamenode, block: u64) -> bool {
     n.handle().namenode().read().blocks.inode_of(BlockId(block as i64)).is_some()
 }

@@ -11,8 +11,8 @@ pub async fn concat(namenode: &Namenode, context: &CallContext, request: ConcatR
         .change_once(context, |state, now| {
             namenode.check_safe_mode(state, now, || format!("concat {}", request.trg))?;
             let (target, moved) = state.namespace.concat(&context.caller, &request.trg, &request.srcs, now.wall_ms)?;
-            let inode = state.namespace.inode(target);
-            let (id, replication) = (inode.id().0, inode.replication());
+            let id = state.namespace.inode(target).id().0;
+            let replication = state.namespace.replication_with_snapshots(target);
             let policy = state.namespace.storage_policy(target).number;
             for block in moved {
                 state.blocks.set_inode(block, id);
