@@ -165,7 +165,19 @@ impl<V> DenseMap<V> {
         Ok(())
     }
 
+    /// Pages in arbitrary order, for a walk in parts during which entries come and go.
+    pub fn pages(&self) -> impl Iterator<Item = u64> {
+        self.pages.keys().copied()
+    }
+
+    /// Numbers present in a page, in ascending order; none if the page is gone. A page has at most 64.
+    pub fn in_page(&self, page: u64) -> impl Iterator<Item = u64> {
+        let present = self.pages.get(&page).map_or(0, |page| page.present);
+        bits(present).map(move |bit| page * PAGE + bit)
+    }
+
     /// Entries in arbitrary order, except that numbers of one page follow each other.
+    #[cfg(test)]
     pub fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
         self.pages
             .iter()
@@ -173,16 +185,17 @@ impl<V> DenseMap<V> {
     }
 
     /// Numbers, in the order of [`iter`](Self::iter).
+    #[cfg(test)]
     pub fn keys(&self) -> impl Iterator<Item = u64> {
         self.iter().map(|(number, _)| number)
     }
 
-    /// Values, in the order of [`iter`](Self::iter).
+    /// Values, in arbitrary order, except that those of one page follow each other.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.pages.values_mut().flat_map(|page| &mut page.values)
     }
 
-    /// Values, in the order of [`iter`](Self::iter).
+    /// Values, in arbitrary order, except that those of one page follow each other.
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.pages.values().flat_map(|page| &page.values)
     }
@@ -239,6 +252,8 @@ mod tests {
             prop_assert_eq!(&all, &model);
             prop_assert!(map.keys().eq(map.iter().map(|(number, _)| number)));
             prop_assert!(map.values().eq(map.iter().map(|(_, value)| value)));
+            prop_assert!(map.pages().flat_map(|page| map.in_page(page)).eq(map.keys()));
+            prop_assert_eq!(map.in_page(1 << 40).count(), 0);
             let mut pages: Vec<u64> = model.keys().map(|number| number / PAGE).collect();
             pages.sort_unstable();
             pages.dedup();

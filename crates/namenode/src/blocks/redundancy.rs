@@ -61,6 +61,8 @@ pub(super) struct Redundancy {
     pub postponed: BTreeSet<BlockId>,
     /// Position of the last round in `postponed`.
     pub postponed_cursor: Option<BlockId>,
+    /// Parts of the block table that [`BlockMap::continue_check`] has still to check.
+    pub unchecked: Vec<u64>,
 }
 
 impl BlockMap {
@@ -81,6 +83,7 @@ impl BlockMap {
             }
         }
         self.check_safe_mode(now);
+        self.continue_check(now);
         if self.in_safe_mode() || !self.redundancy.active {
             return;
         }
@@ -94,14 +97,35 @@ impl BlockMap {
     pub(super) fn start_repairs(&mut self, now: Now) {
         self.redundancy.active = true;
         self.deletions_from = now.monotonic + self.settings.deletion_delay;
-        self.refresh_all(now);
+        self.check_all(now);
     }
 
-    fn refresh_all(&mut self, now: Now) {
-        let all: Vec<BlockId> = self.blocks.keys().collect();
-        for block in all {
+    /// Begins to check every block, and makes the first round. Blocks that are added or changed before their round are
+    /// checked by that change.
+    fn check_all(&mut self, now: Now) {
+        self.redundancy.unchecked = self.blocks.pages().collect();
+        self.continue_check(now);
+    }
+
+    /// Makes the next round of a check of all blocks, of at most 2,000 blocks. Returns true if some are left.
+    /// [`BlockMap::tick`] makes one round. Callers that give other calls the lock between rounds can make more.
+    pub fn continue_check(&mut self, now: Now) -> bool {
+        let mut round: Vec<BlockId> = Vec::new();
+        // Parts may have become empty: their number is limited too.
+        for _ in 0..ROUND_MAX {
+            let Some(page) = self.redundancy.unchecked.last() else { break };
+            let before = round.len();
+            round.extend(self.blocks.in_page(*page));
+            if round.len() > ROUND_MAX {
+                round.truncate(before);
+                break;
+            }
+            self.redundancy.unchecked.pop();
+        }
+        for block in round {
             self.refresh(block, now);
         }
+        !self.redundancy.unchecked.is_empty()
     }
 
     /// Recounts the racks. To be called when a node comes, goes or moves: with the second rack every block must be
@@ -110,7 +134,7 @@ impl BlockMap {
         let before = self.nodes.rack_count() > 1;
         self.nodes.recount_racks();
         if self.redundancy.active && before != (self.nodes.rack_count() > 1) {
-            self.refresh_all(now);
+            self.check_all(now);
         }
     }
 

@@ -48,9 +48,14 @@ impl BlockTable {
         self.0.len()
     }
 
-    /// Ids in arbitrary order.
-    pub fn keys(&self) -> impl Iterator<Item = BlockId> {
-        self.0.keys().map(id)
+    /// Parts of the table, for a walk during which blocks come and go.
+    pub fn pages(&self) -> impl Iterator<Item = u64> {
+        self.0.pages()
+    }
+
+    /// Ids of the blocks in a part, at most 64.
+    pub fn in_page(&self, page: u64) -> impl Iterator<Item = BlockId> {
+        self.0.in_page(page).map(id)
     }
 }
 

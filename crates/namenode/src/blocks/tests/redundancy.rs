@@ -22,6 +22,44 @@ fn replicas_of_dead_node_are_copied() {
     assert_eq!(cluster.good(block).len(), 3);
 }
 
+/// Checks that the end of safe mode does not check all blocks in one hold of the lock.
+#[test]
+fn blocks_are_checked_in_rounds_after_safe_mode() {
+    let settings = BlockSettings { safe_extension: Duration::ZERO, ..BlockSettings::default() };
+    let mut cluster = Cluster::empty(settings);
+    let blocks: Vec<Block> = (0..10_000).map(|_| Block { length: 10, ..cluster.new_block() }).collect();
+    for block in &blocks {
+        cluster.map.restore(*block, 16386, 3, 0, true);
+    }
+    cluster.map.restored(cluster.now);
+    let nth = cluster.add("/a");
+    for block in &blocks {
+        let on_disk =
+            OnDisk { stamp: block.stamp.0, length: block.length, state: ReplicaState::Finalized, rotten: false };
+        cluster.nodes[nth].disk.insert(block.id.0, on_disk);
+    }
+    cluster.nodes[nth].registered = false;
+    cluster.beat(nth);
+    cluster.beat(nth);
+    assert!(!cluster.map.in_safe_mode());
+    let low = |cluster: &Cluster| cluster.map.cluster_statistics(cluster.now).low_redundancy;
+    assert!((1..=2_000).contains(&low(&cluster)), "{} checked", low(&cluster));
+    // Blocks may go in the meantime.
+    for block in blocks.iter().step_by(10) {
+        cluster.map.remove(block.id);
+    }
+    let mut rounds = 0;
+    while low(&cluster) < 9_000 {
+        let before = low(&cluster);
+        cluster.map.tick(cluster.now);
+        assert!((1..=2_000).contains(&(low(&cluster) - before)), "{before} and then {} checked", low(&cluster));
+        rounds += 1;
+    }
+    assert!(rounds >= 3, "{rounds} rounds");
+    assert!(!cluster.map.continue_check(cluster.now));
+    assert_eq!(low(&cluster), 9_000);
+}
+
 #[test]
 fn small_blocks_are_copied_in_batches() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
