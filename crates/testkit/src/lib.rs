@@ -58,7 +58,7 @@ pub use process::{Process, wait_until};
 pub use proxy::{Direction, Recorded, RecordingProxy};
 pub use read_only::ReadOnly;
 pub use reconfigurable::{KeyRow, reconfigurable_rows, unread_reconfigurable_keys};
-pub use reconfigured::{Effect, Reconfigured};
+pub use reconfigured::{Effect, Reconfigured, WriteFile};
 pub use scratch::Scratch;
 pub use settings::Settings;
 #[cfg(feature = "stopped-clock")]

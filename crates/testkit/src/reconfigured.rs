@@ -3,12 +3,15 @@
 /// A key that can change, a value that is not its default, where the server then has it, and what is there.
 pub type Effect<S> = (&'static str, &'static str, fn(&S) -> String, &'static str);
 
+/// Replaces the configuration file by one with these keys and values.
+pub type WriteFile<'a> = dyn Fn(&[(&str, &str)]) + 'a;
+
 /// A running server of type `S`, with no value set for any key that can change.
 pub struct Reconfigured<'a, S> {
     server: &'a S,
     effects: &'a [Effect<S>],
     defaults: Vec<String>,
-    write: &'a dyn Fn(&[(&str, &str)]),
+    write: &'a WriteFile<'a>,
     reconfigure: &'a dyn Fn() -> Vec<(&'static str, Option<String>)>,
 }
 
@@ -18,7 +21,7 @@ impl<'a, S> Reconfigured<'a, S> {
     pub fn new(
         server: &'a S,
         effects: &'a [Effect<S>],
-        write: &'a dyn Fn(&[(&str, &str)]),
+        write: &'a WriteFile<'a>,
         reconfigure: &'a dyn Fn() -> Vec<(&'static str, Option<String>)>,
     ) -> Self {
         let mut reconfigured = Self { server, effects, defaults: Vec::new(), write, reconfigure };
