@@ -305,7 +305,7 @@ async fn every_key_that_can_change_takes_effect() {
         let changes = namenode.reconfiguration.last().unwrap().changes;
         changes.into_iter().map(|change| (change.key, change.error)).collect::<Vec<_>>()
     };
-    let reconfigured = Reconfigured::new(namenode, &EFFECTS, &write, &reconfigure);
+    let reconfigured = Reconfigured::new(&**namenode, &EFFECTS, &write, &reconfigure);
     n.mkdirs("/safe/below").await.unwrap();
     reconfigured.change_all();
     let refused = refusal(n.delete_as("root", "/safe", true).await);
