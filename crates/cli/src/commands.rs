@@ -178,7 +178,7 @@ pub fn run() -> ExitCode {
     hearth_client::trace::flush(TRACE_PATIENCE);
     match outcome {
         Ok(code) => match crate::output::lost() {
-            // A server's output only tells that it is ready.
+            // A server prints only that it is ready, and goes on.
             Some(error) if !is_server => {
                 eprintln!("hearth: cannot write the output: {error}");
                 ExitCode::FAILURE

@@ -11,8 +11,8 @@ pub(super) struct Invalidation {
     pub length: Option<u64>,
 }
 
-/// Deletions that a datanode has not been told of, by block. There may be very many: counts for statistics are kept up
-/// to date instead of made anew.
+/// Deletions that were not sent to a datanode yet, by block. There may be very many, so those with a
+/// length are counted as they come and go.
 #[derive(Default)]
 pub(super) struct Invalidations {
     pending: BTreeMap<BlockId, Invalidation>,

@@ -51,8 +51,8 @@ pub struct ClusterStatistics {
     pub failed_volumes: u64,
     pub live_nodes: usize,
     pub dead_nodes: usize,
-    /// Dead nodes that nobody took out of service: neither decommissioned nor in maintenance. Without loopback addresses
-    /// of the hosts files, which are often a second address of a node that has come.
+    /// Dead nodes in service: neither decommissioned nor in maintenance. Without loopback addresses of the hosts files,
+    /// which are often a second address of a registered node.
     pub dead_in_service_nodes: usize,
     pub stale_nodes: usize,
     pub decommissioning_nodes: usize,
