@@ -89,7 +89,8 @@ pub fn run(arguments: UpArguments) -> anyhow::Result<ExitCode> {
         let stopped = processes.stop(say);
         say_what_stays(&cluster, stopped.is_ok() && !is_one_lost);
         stopped?;
-        return Ok(if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        // The removal of the package relies on it: all data is on disk.
+        return Ok(if outcome.is_ok() && !is_one_lost { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     logging::start("warn");
     runtime.block_on(serve(&cluster, arguments.write_conf.as_deref()))
