@@ -232,11 +232,13 @@ final class HearthClient {
 
     private static void giveUp(Shared shared) {
         synchronized (SHARED) {
-            if (--shared.uses == 0) {
-                SHARED.remove(shared.key);
-                NativeFiles.disconnect(shared.address);
+            if (--shared.uses > 0) {
+                return;
             }
+            SHARED.remove(shared.key);
         }
+        // Unmaps replicas, for which others need not wait.
+        NativeFiles.disconnect(shared.address);
     }
 
     private static byte[] utf8(String text) {

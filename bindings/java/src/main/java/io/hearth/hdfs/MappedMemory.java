@@ -10,9 +10,9 @@ final class MappedMemory {
     static final String KEY = "hearth.client.mapped.max";
 
     /**
-     * Two blocks of the usual size. Spark gives an executor at least 384 MiB beside its heap, and part of that is the JVM's.
+     * Two blocks of the usual size, with their checksums. Spark gives an executor at least 384 MiB beside its heap, and part of that is the JVM's.
      */
-    private static final String CONTAINER_DEFAULT = "256m";
+    private static final String CONTAINER_DEFAULT = "288m";
 
     /** YARN sets this variable in each container. Source: {@code ApplicationConstants.Environment.CONTAINER_ID}. */
     private static final boolean IS_CONTAINER = System.getenv("CONTAINER_ID") != null;
