@@ -15,6 +15,9 @@ const ADDRESSES: [&str; 6] = [
     keys::DFS_DATANODE_HOSTNAME.name,
 ];
 
+/// Configuration of the machine's resolver: see resolv.conf(5).
+const RESOLVER: &str = "/etc/resolv.conf";
+
 /// Names of this server, in lower case. Addresses are always known: a site cannot rebind them.
 #[derive(Debug)]
 pub struct OwnNames(BTreeSet<String>);
@@ -23,7 +26,7 @@ impl OwnNames {
     /// Collects `localhost`, the name of this machine, names in configured addresses, and those of `hearth.web.hosts`.
     ///
     /// `host_name`: the name of this machine, short or full. If it is short, the full name is assumed to be in the
-    /// domain of a configured address.
+    /// domain of a configured address, or in one that the machine searches for short names.
     pub fn read(conf: &Configuration, host_name: &str) -> Result<Self, ConfigError> {
         let is_address = |name: &str| {
             let mut suffixes = ADDRESSES.iter().filter_map(|key| name.strip_prefix(*key));
@@ -45,6 +48,8 @@ impl OwnNames {
             }
             names.insert(name);
         }
+        let resolver = std::fs::read_to_string(RESOLVER).unwrap_or_default();
+        names.extend(search_domains(&resolver).map(|domain| format!("{short}.{domain}")));
         names.extend(conf.get(keys::HEARTH_WEB_HOSTS)?.iter().map(|name| host(name)));
         Ok(Self(names))
     }
@@ -63,6 +68,14 @@ fn host(authority: &str) -> String {
         None => authority.split_once(':').map_or(authority, |(name, _)| name),
     };
     name.trim_end_matches('.').to_ascii_lowercase()
+}
+
+/// Returns the domains, in lower case, in which short names are searched.
+fn search_domains(resolver: &str) -> impl Iterator<Item = String> {
+    let lines = resolver.lines().map(str::split_whitespace);
+    let domains =
+        lines.filter_map(|mut words| words.next().filter(|word| ["search", "domain"].contains(word)).map(|_| words));
+    domains.flatten().map(host)
 }
 
 /// Returns the first part of a name.
@@ -111,6 +124,9 @@ mod tests {
         {
             assert!(!own.contains(unknown), "{unknown}");
         }
+        let resolver =
+            "# search no.example\nnameserver 192.0.2.53\nsearch Corp.example lab.example\ndomain old.example\n";
+        assert!(search_domains(resolver).eq(["corp.example", "lab.example", "old.example"]));
         let full = names("dn7.corp.example", &[("dfs.datanode.hostname", "dn7.public.example")]);
         assert!(["dn7", "dn7.corp.example", "dn7.public.example"].iter().all(|known| full.contains(known)));
     }
