@@ -100,10 +100,44 @@ fn the_shortest_durations() {
 
 #[test]
 fn the_greatest_numbers() {
-    serve("greatest", &values(&NUMBERS, |key| ends(key).1, &[]));
+    let values = values(
+        &NUMBERS,
+        |key| ends(key).1,
+        &[
+            // Safe mode would not end.
+            "dfs.namenode.safemode.min.datanodes",
+            "dfs.namenode.resource.du.reserved",
+            // No DataNode would have room for a block.
+            "dfs.datanode.du.reserved",
+            "dfs.datanode.du.reserved.pct",
+            "dfs.blocksize",
+            // No file would be admitted.
+            "dfs.namenode.replication.min",
+            "dfs.namenode.fs-limits.min-block-size",
+            // Refused: more than dfs.replication.
+            "dfs.namenode.maintenance.replication.min",
+        ],
+    );
+    serve("greatest", &values);
 }
 
 #[test]
 fn the_least_numbers() {
-    serve("least", &values(&NUMBERS, |key| ends(key).0, &[]));
+    let values = values(
+        &NUMBERS,
+        |key| ends(key).0,
+        &[
+            // Every DataNode would count as too busy.
+            "dfs.namenode.redundancy.considerLoad.factor",
+            // The file would need more blocks than it may have.
+            "dfs.blocksize",
+            "dfs.namenode.fs-limits.max-blocks-per-file",
+            // Each byte would have a packet or a checksum of its own, which takes minutes.
+            "dfs.bytes-per-checksum",
+            "dfs.client-write-packet-size",
+            // Refused: less than ipc.maximum.data.length.
+            "hearth.rpc.message.memory",
+        ],
+    );
+    serve("least", &values);
 }

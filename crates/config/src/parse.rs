@@ -45,8 +45,10 @@ pub fn int_u32(value: &str) -> Result<u32, String> {
     integer(value)
 }
 
+/// Parses a whole number from 0 to 2^63 - 1, because Hadoop's numbers are signed, in files and in messages.
 pub fn int_u64(value: &str) -> Result<u64, String> {
-    integer(value)
+    let number: u64 = integer(value)?;
+    if i64::try_from(number).is_ok() { Ok(number) } else { Err("the number is out of range".to_owned()) }
 }
 
 /// Parses a percentage from 0 to 100.
@@ -102,7 +104,8 @@ pub fn collector_url(value: &str) -> Result<CollectorUrl, String> {
     Ok(CollectorUrl { host, port, base: base.to_owned() })
 }
 
-/// Parses a number of bytes: a whole number with an optional binary suffix k, m, g, t, p, e in either case.
+/// Parses a number of bytes: a whole number with an optional binary suffix k, m, g, t, p, e in either case. At most
+/// 2^63 - 1, because Hadoop's numbers are signed, in files and in messages.
 pub fn bytes(value: &str) -> Result<u64, String> {
     let wrong = "wanted a number of bytes such as 65536, 64k, 128m, 1g";
     let (digits, shift) = match value.char_indices().last() {
@@ -121,7 +124,8 @@ pub fn bytes(value: &str) -> Result<u64, String> {
         _ => (value, 0),
     };
     let number: u64 = integer(digits).map_err(|_| wrong.to_owned())?;
-    number.checked_mul(1 << shift).ok_or_else(|| "the number of bytes is out of range".to_owned())
+    let bytes = number.checked_mul(1 << shift).filter(|bytes| i64::try_from(*bytes).is_ok());
+    bytes.ok_or_else(|| "the number of bytes is out of range".to_owned())
 }
 
 const NANOS: u64 = 1;
@@ -393,6 +397,8 @@ mod tests {
         assert!(bytes("12q").is_err());
         assert!(bytes("-1").is_err());
         assert!(bytes("18446744073709551615k").is_err());
+        assert_eq!(bytes("9223372036854775807"), Ok(i64::MAX as u64));
+        assert!(bytes("8e").is_err());
     }
 
     #[test]
@@ -415,6 +421,8 @@ mod tests {
     fn numbers() {
         assert_eq!(int_i32("-5"), Ok(-5));
         assert!(int_u16("65536").is_err());
+        assert_eq!(int_u64("9223372036854775807"), Ok(i64::MAX as u64));
+        assert!(int_u64("9223372036854775808").is_err());
         assert_eq!(float("0.999f"), Ok(0.999));
         assert!(float("NaN").is_err());
         assert_eq!(boolean("TRUE"), Ok(true));

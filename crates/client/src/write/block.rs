@@ -21,7 +21,7 @@ impl DataStreamer {
     /// excluded from the next attempt. A path that fails, to any datanode, is excluded too, which does not count as an
     /// attempt.
     pub(super) async fn new_block(&mut self, unacknowledged: &mut Unacknowledged) -> Result<Pipeline, Error> {
-        let attempts = self.session.options.write.block_write_retries + 1;
+        let attempts = self.session.options.write.block_write_retries.saturating_add(1);
         let mut last_failure = None;
         let mut failed_paths = Vec::new();
         let mut failures = 0;
