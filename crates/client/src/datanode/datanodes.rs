@@ -28,7 +28,10 @@ pub(crate) struct Datanodes {
     pub client_name: String,
     pub peer_cache: PeerCache,
     pub offers: Offers,
+    /// Datanodes that a reader could not reach. They come last in every choice of a replica.
     pub unreachable: Unreachable,
+    /// Datanodes that did not answer [`Self::is_hearth`] in time.
+    silent: Unreachable,
     pub warning_limit: WarningLimit,
 }
 
@@ -41,6 +44,7 @@ impl Datanodes {
             client_name,
             offers: Offers::default(),
             unreachable: Unreachable::default(),
+            silent: Unreachable::default(),
             warning_limit: WarningLimit::default(),
         }
     }
@@ -64,7 +68,7 @@ impl Datanodes {
         Ok(peer)
     }
 
-    /// Returns the cached offer, or asks the datanode. `None`: it is not a Hearth datanode.
+    /// Returns the cached offer, or asks the datanode. `None`: it gives no offer, as another vendor's datanode.
     pub(crate) async fn offer(&self, datanode: &DatanodeId) -> Result<Option<Arc<Offer>>, DatanodeError> {
         if let Some(offer) = self.offers.known(&datanode.uuid) {
             return Ok(offer);
@@ -75,30 +79,42 @@ impl Datanodes {
     }
 
     /// Returns whether it is a Hearth datanode, from the cache or from its answer within `patience`. One that does not
-    /// answer is not asked again for a while.
+    /// answer in time is not asked again for a while. One that was Hearth's remains so while it does not answer.
+    ///
+    /// Errors: it does not answer, and has made no offer before.
     pub(crate) async fn is_hearth(&self, datanode: &DatanodeId, patience: Duration) -> Result<bool, DatanodeError> {
-        if let Some(offer) = self.offers.known(&datanode.uuid) {
-            return Ok(offer.is_some());
-        }
         let silent = || DatanodeError::Silent { datanode: Box::new(datanode.clone()) };
-        if self.unreachable.contains(&datanode.uuid) {
-            return Err(silent());
+        let answer = match self.offers.known(&datanode.uuid) {
+            Some(offer) => Ok(offer),
+            None if self.silent.contains(&datanode.uuid) => Err(silent()),
+            None => {
+                let asking = tokio::time::timeout(patience, self.offer(datanode));
+                let answer = asking.await.unwrap_or_else(|_| Err(silent()));
+                if answer.as_ref().is_err_and(DatanodeError::is_time_out) {
+                    self.silent.insert(datanode.uuid.clone());
+                }
+                answer
+            }
+        };
+        if self.offers.is_hearths(&datanode.uuid) {
+            return Ok(true);
         }
-        let answer = tokio::time::timeout(patience, self.offer(datanode)).await.unwrap_or_else(|_| Err(silent()));
-        if answer.as_ref().is_err_and(DatanodeError::is_time_out) {
-            self.unreachable.insert(datanode.uuid.clone());
-        }
-        Ok(answer?.is_some())
+        answer.map(|offer| offer.is_some())
     }
 
+    /// Asks the datanode for its offer. `None`: it gives none.
     async fn describe(&self, datanode: &DatanodeId) -> Result<Option<Offer>, DatanodeError> {
         let question = Operation::Describe(Describe { client_name: self.client_name.clone() });
-        let mut peer = self.request(datanode, &question, self.options.read_timeouts()).await?;
-        match peer.receiver.receive(DatanodeDescription::decode).await {
-            Ok(description) => Ok((description.datanode == datanode.uuid).then_some(description.offer)),
-            // A server that does not know the request closes the connection.
-            Err(error) if error.is_closed() => Ok(None),
-            Err(error) => Err(error.into()),
+        // A server that does not know the request closes each connection. If a Hearth datanode's process ends during
+        // the request, the next attempt to connect fails.
+        for _ in 0..2 {
+            let mut peer = self.request(datanode, &question, self.options.read_timeouts()).await?;
+            match peer.receiver.receive(DatanodeDescription::decode).await {
+                Ok(description) => return Ok((description.datanode == datanode.uuid).then_some(description.offer)),
+                Err(error) if error.is_closed() => {}
+                Err(error) => return Err(error.into()),
+            }
         }
+        Ok(None)
     }
 }

@@ -4,6 +4,9 @@
 //! Hearth's namenode sends a datanode's offer with the locations of blocks, at no extra cost. With another namenode,
 //! the client asks the datanode itself from time to time. The namenode's version is a hint: it may come from an earlier
 //! incarnation of the datanode. A caller that detects this calls [`Offers::note_stale`], and the datanode is asked.
+//!
+//! That a datanode has made an offer is remembered for longer than the offer: it is still Hearth's while it does not
+//! answer.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +18,8 @@ use hearth_wire::offer::Offer;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Time for which a datanode's own answer is cached: an offer, and the absence of one.
+/// Time for which a datanode's own answer is cached: an offer, and the absence of one. The absence is cached for
+/// no longer than an offer while an earlier offer is not refuted.
 const OFFER_TTL: Duration = Duration::from_secs(60);
 const NO_OFFER_TTL: Duration = Duration::from_secs(600);
 
@@ -34,8 +38,10 @@ struct CachedOffer {
     hint: Option<(Bytes, Arc<Offer>)>,
     /// Incarnation of a hint that proved stale.
     stale_incarnation: Option<u64>,
-    /// The datanode's own answer and its time. The inner `None`: it is not a Hearth datanode.
+    /// The datanode's own answer and its time. The inner `None`: it gave no offer.
     described: Option<(Option<Arc<Offer>>, Instant)>,
+    /// It has made an offer, however old, that is not refuted. See [`Offers::note_described`].
+    is_hearths: bool,
 }
 
 impl CachedOffer {
@@ -46,7 +52,7 @@ impl CachedOffer {
             return Some(Some(Arc::clone(offer)));
         }
         let (offer, since) = self.described.as_ref()?;
-        let believed = if offer.is_some() { OFFER_TTL } else { NO_OFFER_TTL };
+        let believed = if offer.is_some() || self.is_hearths { OFFER_TTL } else { NO_OFFER_TTL };
         (since.elapsed() < believed).then(|| offer.clone())
     }
 }
@@ -62,18 +68,32 @@ impl Offers {
             return;
         }
         let Some(offer) = Offer::decode(bytes) else { return };
-        entry(&mut datanodes, &datanode.id.uuid).hint = Some((bytes.clone(), Arc::new(offer)));
+        let known = entry(&mut datanodes, &datanode.id.uuid);
+        known.hint = Some((bytes.clone(), Arc::new(offer)));
+        known.is_hearths = true;
     }
 
-    /// Returns the cached offer without waiting. `None`: the datanode must be asked. `Some(None)`: it is not a Hearth
-    /// datanode.
+    /// Returns the cached offer without waiting. `None`: the datanode must be asked. `Some(None)`: it gave no offer
+    /// when it was asked.
     pub(crate) fn known(&self, datanode: &DatanodeUuid) -> Option<Option<Arc<Offer>>> {
         self.datanodes.lock().get(datanode)?.offer()
     }
 
-    /// Stores the datanode's own answer. `None`: it is not a Hearth datanode.
+    /// Returns whether the datanode has made an offer, however old, that is not refuted.
+    pub(super) fn is_hearths(&self, datanode: &DatanodeUuid) -> bool {
+        self.datanodes.lock().get(datanode).is_some_and(|known| known.is_hearths)
+    }
+
+    /// Stores the datanode's own answer. `None`: it gave no offer. A Hearth datanode gives none while it is about to
+    /// restart or has too many connections. So one such answer does not refute an earlier offer. The next one does, if
+    /// it comes after [`OFFER_TTL`].
     pub(super) fn note_described(&self, datanode: &DatanodeUuid, offer: Option<Arc<Offer>>) {
-        entry(&mut self.datanodes.lock(), datanode).described = Some((offer, Instant::now()));
+        let mut datanodes = self.datanodes.lock();
+        let known = entry(&mut datanodes, datanode);
+        // Several callers may ask at once.
+        let is_next = matches!(&known.described, Some((None, since)) if since.elapsed() >= OFFER_TTL);
+        known.is_hearths = offer.is_some() || (known.is_hearths && !is_next);
+        known.described = Some((offer, Instant::now()));
     }
 
     /// Marks `offer` as stale because the datanode was not at its address. The next lookup asks the datanode.
@@ -127,6 +147,32 @@ mod tests {
             assert_eq!(known, Some(answer.is_some()));
             advance(LITTLE).await;
             assert!(offers.known(&uuid).is_none(), "the datanode must be asked again");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn second_answer_without_an_offer_refutes_an_earlier_offer() {
+        let (offers, uuid) = (Offers::default(), datanode(None).id.uuid);
+        assert!(!offers.is_hearths(&uuid));
+        for hint in [true, false] {
+            if hint {
+                offers.note(&datanode(Some(&Offer::default())));
+                offers.note_stale(&uuid, &Offer::default());
+            } else {
+                offers.note_described(&uuid, Some(Arc::default()));
+            }
+            advance(NO_OFFER_TTL).await;
+            assert!(offers.known(&uuid).is_none() && offers.is_hearths(&uuid));
+            // Two callers have asked at once.
+            for _ in 0..2 {
+                offers.note_described(&uuid, None);
+                assert!(offers.known(&uuid) == Some(None) && offers.is_hearths(&uuid));
+            }
+            advance(OFFER_TTL).await;
+            assert!(offers.known(&uuid).is_none(), "the datanode must be asked again soon");
+            offers.note_described(&uuid, None);
+            advance(OFFER_TTL).await;
+            assert!(offers.known(&uuid) == Some(None) && !offers.is_hearths(&uuid));
         }
     }
 

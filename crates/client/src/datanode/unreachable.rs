@@ -5,13 +5,13 @@ use hearth_types::DatanodeUuid;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Time for which a datanode that could not be reached comes last in every choice of this client.
+/// Time for which a datanode counts as unreachable.
 const UNREACHABLE_BACKOFF: Duration = Duration::from_secs(60);
 
 /// Maximum number of entries. Further ones are not stored: this is a cache, not a complete list.
 const ENTRIES_MAX: usize = 4096;
 
-/// Datanodes that recently did not answer. After one reader's time-out, the next readers avoid the same wait.
+/// Datanodes that recently did not answer. After one caller's time-out, the next callers avoid the same wait.
 #[derive(Debug, Default)]
 pub(crate) struct Unreachable {
     since: Mutex<HashMap<DatanodeUuid, Instant>>,

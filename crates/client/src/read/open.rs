@@ -48,7 +48,8 @@ impl FileSystem {
     }
 
     /// Returns true if a Hearth datanode has a replica of the block. Asks datanodes that this client does not know. One
-    /// that does not answer within two seconds is not asked again for a minute.
+    /// that does not answer within two seconds is not asked again for a minute. One that was Hearth's counts as such
+    /// while it does not answer.
     ///
     /// Errors: kind `Unreachable`: no datanode is known to be Hearth's, and not all answer. Ask again later.
     pub async fn is_on_hearth(&self, block: &LocatedBlock) -> Result<bool, Error> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use hearth_config::Configuration;
-use hearth_testkit::until;
+use hearth_testkit::{StoppedClock, until};
 use hearth_types::{
     Block, BlockId, BlockPoolId, DatanodeId, DatanodeInfo, DatanodeUuid, ExtendedBlock, GenerationStamp, LocatedBlock,
 };
@@ -19,7 +19,7 @@ use tokio::sync::Barrier;
 use super::*;
 use crate::short_circuit::tests::{Behaviour as LocalBehaviour, Fake as LocalDatanode, datanode as local_datanode};
 use crate::{DataPath, FileSystem};
-use fake_datanode::{Behaviour, FakeDatanode, PACKET_BYTES, VisibleLengths};
+use fake_datanode::{Asked, Behaviour, FakeDatanode, PACKET_BYTES, VisibleLengths};
 use fake_namenode::FakeNamenode;
 use fake_one_sided::OneSidedDatanode;
 
@@ -230,7 +230,7 @@ async fn located_files_are_opened_without_the_namenode() {
 async fn block_is_on_other_datanodes_only_if_all_say_so() {
     let (namenode, datanode) = (FakeNamenode::start().await, FakeDatanode::start(Behaviour::default()));
     let hearths = datanode.info();
-    // It closes the connection, as it does for every request that it does not know.
+    // It closes the connection when it is asked.
     let stranger = DatanodeInfo::of(DatanodeId { uuid: DatanodeUuid("stranger".into()), ..hearths.id.clone() });
     // No process listens on this port.
     let mut refuses = stranger.clone();
@@ -269,6 +269,60 @@ async fn silent_datanode_is_not_asked_again_soon() {
             let asked = std::iter::from_fn(|| listener.accept().ok()).count();
             assert_eq!(asked, questions, "with {settings:?}");
         }
+    }
+}
+
+#[tokio::test]
+async fn hearth_datanode_remains_one_while_it_does_not_answer() {
+    // A datanode's answer is used for a minute.
+    const MINUTE: Duration = Duration::from_secs(60);
+    let clock = StoppedClock::new();
+    let (namenode, datanode) = (FakeNamenode::start().await, FakeDatanode::start(Behaviour::default()));
+    let info = DatanodeInfo { offer: None, ..datanode.info() };
+    let block = located(1, 0, 1, std::slice::from_ref(&info));
+    let fs = client(&namenode, "packets", &[]);
+    // A reader met it while it restarted. It has never been asked.
+    fs.session.datanodes.unreachable.insert(info.id.uuid.clone());
+    let steps = [
+        (Asked::Answers, true),
+        // It is about to restart, or has too many connections.
+        (Asked::Closes, true),
+        (Asked::Hangs, true),
+        (Asked::Answers, true),
+        (Asked::Closes, true),
+        // Another vendor's datanode took its place.
+        (Asked::Closes, false),
+        (Asked::Closes, false),
+    ];
+    for (step, (asked, expected)) in steps.into_iter().enumerate() {
+        datanode.when_asked(asked);
+        // The second answer comes from the cache, or from the memory of the silence.
+        for _ in 0..2 {
+            let asking = fs.is_on_hearth(&block);
+            let answer = match asked {
+                Asked::Hangs => clock.during(Duration::from_millis(100), asking).await,
+                Asked::Closes | Asked::Answers => asking.await,
+            };
+            assert_eq!(answer.unwrap(), expected, "step {step}: {asked:?}");
+        }
+        clock.pass(MINUTE).await;
+    }
+}
+
+#[tokio::test]
+async fn hearth_datanode_that_ended_remains_one() {
+    let clock = StoppedClock::new();
+    let (namenode, datanode) = (FakeNamenode::start().await, FakeDatanode::start(Behaviour::default()));
+    datanode.when_asked(Asked::Answers);
+    let block = located(1, 0, 1, &[DatanodeInfo { offer: None, ..datanode.info() }]);
+    let fs = client(&namenode, "packets", &[]);
+    assert!(fs.is_on_hearth(&block).await.unwrap());
+    // If it still ran, the second round would find that it is another vendor's.
+    datanode.when_asked(Asked::Closes);
+    drop(datanode);
+    for _ in 0..2 {
+        clock.pass(Duration::from_secs(3600)).await;
+        assert!(fs.is_on_hearth(&block).await.unwrap());
     }
 }
 

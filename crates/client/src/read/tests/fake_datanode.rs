@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use hearth_fabric::tcp::{Connection, Listener, SocketOptions};
-use hearth_protocol::data_transfer::{Timeouts, split};
+use hearth_protocol::data_transfer::{DataSender, Timeouts, split};
 use hearth_protocol::rpc::{
     Call, RemoteError, RpcServer, RpcServerOptions, Service, application_error, no_such_method,
 };
 use hearth_types::{ByteRange, ChecksumSpec, DatanodeInfo};
-use hearth_wire::data_transfer::{BlockOpResponse, Operation, PacketHeader};
+use hearth_wire::data_transfer::{BlockOpResponse, DatanodeDescription, OpCode, Operation, PacketHeader};
 use hearth_wire::offer::Offer;
 use hearth_wire::proto::hdfs::GetReplicaVisibleLengthResponseProto;
 use hearth_wire::rpc::{exceptions, protocols};
@@ -34,6 +34,17 @@ pub(super) struct Behaviour {
     pub together: Option<Barrier>,
     /// The next answers end, with their connections, after this many packets.
     pub cut: Mutex<VecDeque<usize>>,
+    pub asked: Mutex<Asked>,
+}
+
+/// What it does when it is asked for its offer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Asked {
+    /// It closes the connection, like a datanode that is not Hearth's.
+    #[default]
+    Closes,
+    Answers,
+    Hangs,
 }
 
 pub(super) struct FakeDatanode {
@@ -58,7 +69,7 @@ impl FakeDatanode {
         let server = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok(connection) = listener.accept().await {
-                connections.spawn(serve(connection, Arc::clone(&served), Arc::clone(&counted)));
+                connections.spawn(serve(connection, address, Arc::clone(&served), Arc::clone(&counted)));
             }
         });
         Self { address, behaviour, reads, server }
@@ -78,12 +89,25 @@ impl FakeDatanode {
     pub fn cut(&self, packets: impl IntoIterator<Item = usize>) {
         self.behaviour.cut.lock().extend(packets);
     }
+
+    pub fn when_asked(&self, asked: Asked) {
+        *self.behaviour.asked.lock() = asked;
+    }
 }
 
 /// Serves one connection until it ends.
-async fn serve(connection: Connection, behaviour: Arc<Behaviour>, reads: Arc<AtomicUsize>) {
+async fn serve(connection: Connection, address: SocketAddr, behaviour: Arc<Behaviour>, reads: Arc<AtomicUsize>) {
     let (sender, mut receiver) = split(connection, 8192, Timeouts { connect: WAIT, read: WAIT, write: WAIT });
-    while let Ok(Some(Operation::ReadBlock(read))) = receiver.receive_operation(WAIT).await {
+    while let Ok(Some(operation)) = receiver.receive_operation(WAIT).await {
+        let Operation::ReadBlock(read) = operation else {
+            let asked = *behaviour.asked.lock();
+            match asked {
+                Asked::Closes => return,
+                Asked::Answers => answer(&sender, address).await,
+                Asked::Hangs => std::future::pending().await,
+            }
+            continue;
+        };
         reads.fetch_add(1, Ordering::Relaxed);
         let cut = behaviour.cut.lock().pop_front();
         if let Some(together) = &behaviour.together {
@@ -116,6 +140,13 @@ async fn serve(connection: Connection, behaviour: Arc<Behaviour>, reads: Arc<Ato
             return;
         }
     }
+}
+
+async fn answer(sender: &DataSender, address: SocketAddr) {
+    let offer = Offer { incarnation: 1, ..Offer::default() };
+    let datanode = datanode_info(address.port(), &offer).id.uuid;
+    let description = DatanodeDescription { datanode, offer, operations: vec![OpCode::Describe] };
+    sender.send(&description.encode()).await.unwrap();
 }
 
 /// Fake server for the visible length of replicas, which is the same for all. `None`: it has no replica.
