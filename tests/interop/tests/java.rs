@@ -1057,36 +1057,58 @@ fn users(session: &mut Session) -> Result<()> {
     }
 }
 
-/// The only DataNode hangs when it is asked whether it is Hearth's. That does not make it another vendor's.
+/// The only DataNode hangs when it is asked whether it is Hearth's. That does not make it another vendor's. Where
+/// Hearth's client is required, the read fails with this reason.
 fn silent_datanode(session: &mut Session) -> Result<()> {
     const LENGTH: u64 = 200_003;
     store(session.java()?, "/silent", 95, LENGTH)?;
     let apache = session.cluster.apache()?.clone();
-    let impatient = [
-        ("hearth.java.required", "true"),
-        ("dfs.client.socket-timeout", "5000"),
-        ("dfs.client.retry.window.base", "10"),
-    ];
-    let (mut java, _) = logged(session, &apache, "silent-datanode", &impatient)?;
-    java.set_answer_timeout(Duration::from_secs(300));
-    java.call("open", json!({"path": "/silent", "handle": "silent"}))?;
     let whole = json!({"handle": "silent", "position": 0, "length": LENGTH});
+    let mut javas = Vec::new();
+    for required in ["true", "false"] {
+        let changes = [
+            ("hearth.java.required", required),
+            ("dfs.client.socket-timeout", "5000"),
+            ("dfs.client.retry.window.base", "10"),
+        ];
+        let (mut java, log) = logged(session, &apache, &format!("silent-datanode-{required}"), &changes)?;
+        java.set_answer_timeout(Duration::from_secs(300));
+        java.call("open", json!({"path": "/silent", "handle": "silent"}))?;
+        javas.push((java, log, required == "true"));
+    }
     each_datanode(session, Process::pause)?;
-    let read = java.call("pread", whole.clone());
+    // Without the key, Hadoop's client tries it too.
+    let reads: Vec<_> = javas.iter_mut().map(|(java, _, _)| java.call("pread", whole.clone())).collect();
     each_datanode(session, Process::resume)?;
-    match read {
-        // Hadoop's client has tried it.
-        Err(DriverError::Thrown { message, .. }) if !message.contains("hearth.java.required") => {}
-        other => anyhow::bail!("a read from a DataNode that hangs: {other:?}"),
+    for (read, (_, log, required)) in reads.into_iter().zip(&javas) {
+        match read {
+            Err(DriverError::Thrown { message, .. }) if is_unidentified(&message) == *required => {}
+            other => anyhow::bail!("a read from a DataNode that hangs, required {required}: {other:?}"),
+        }
+        let reports = reports(log)?;
+        let is_told = |line: &&String| line.contains("INFO") && line.contains("Hadoop's client does so for a minute: ");
+        let told = reports.iter().filter(is_told).count();
+        ensure!(told == usize::from(!required), "required {required}: {reports:?}");
     }
     session.cluster.wait_ready()?;
-    wait_until("the same stream to be read from memory", Duration::from_secs(180), || {
-        let read = java.call("pread", whole.clone())?;
-        ensure!(read["sha256"] == sha256_of(&[(95, LENGTH)]), "{read}");
-        let statistics = java.call("statistics", json!({"handle": "silent"}))?;
-        Ok(statistics["shortCircuit"].as_u64().filter(|bytes| *bytes >= LENGTH))
-    })?;
+    for (java, _, required) in &mut javas {
+        wait_until("the same stream to be read from memory", Duration::from_secs(180), || {
+            let read = match java.call("pread", whole.clone()) {
+                // The DataNode is not asked again for a minute.
+                Err(DriverError::Thrown { message, .. }) if *required && is_unidentified(&message) => return Ok(None),
+                read => read?,
+            };
+            ensure!(read["sha256"] == sha256_of(&[(95, LENGTH)]), "{read}");
+            let statistics = java.call("statistics", json!({"handle": "silent"}))?;
+            Ok(statistics["shortCircuit"].as_u64().filter(|bytes| *bytes >= LENGTH))
+        })?;
+    }
     Ok(())
+}
+
+/// Returns whether a read was refused because Hearth's client is required and the DataNodes do not answer.
+fn is_unidentified(message: &str) -> bool {
+    message.contains("hearth.java.required") && message.contains("cannot tell whether a Hearth datanode has")
 }
 
 fn file_fallbacks(session: &mut Session) -> Result<()> {

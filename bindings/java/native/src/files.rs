@@ -443,7 +443,7 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_open(
     unsafe { NativeCall::<FileSystem>::new(env, client) }.run(0, |jvm, client| {
         let (path, located) = (jvm.text(path)?, located::decode(&jvm.bytes(blocks)?)?);
         let Some(first) = located.blocks.first().or(located.last_block.as_ref()) else { return Ok(0) };
-        if !wait(jvm, client.is_on_hearth(first))?? {
+        if !wait(jvm, client.is_on_hearth(first))?.map_err(classified)? {
             return Ok(0);
         }
         let reader = client.open_located(&path, located)?;
@@ -453,8 +453,8 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_open(
     })
 }
 
-/// Returns the exception of a call that could read no file. Java distinguishes failures by its class.
-fn unread(error: Error) -> Thrown {
+/// Returns the exception of a call that could not begin to read or write. Java distinguishes failures by its class.
+fn classified(error: Error) -> Thrown {
     let kind = error.kind();
     match Thrown::from(error) {
         Thrown::Io(message) if kind == ErrorKind::Unreachable => Thrown::Unreachable(message),
@@ -497,7 +497,7 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeFiles_readStarts(
         };
         wait(jvm, client.visit_many(&wanted, put))?;
         match reason {
-            Some(error) if !any => Err(unread(error)),
+            Some(error) if !any => Err(classified(error)),
             _ => arrays.finish(),
         }
     })

@@ -8,7 +8,7 @@ use hearth_client::{
 use jni_sys::{JNIEnv, jboolean, jbyteArray, jclass, jint, jlong};
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
-use super::{wait, wait_patiently};
+use super::{classified, wait, wait_patiently};
 use crate::jvm::{Jvm, Thrown};
 use crate::{CRITICAL_BYTES, NativeCall, guarded, handed, runtime, take_back};
 
@@ -126,7 +126,7 @@ pub unsafe extern "system" fn Java_io_hearth_hdfs_NativeWriter_begin(
         };
         let is_behind_others = file.length > 0 && file.last_block.is_none();
         let patience = if is_behind_others { ALLOCATION_PATIENCE } else { WRITE_PATIENCE };
-        let writer = wait_patiently(jvm, patience, client.write_foreign(file))??;
+        let writer = wait_patiently(jvm, patience, client.write_foreign(file))?.map_err(classified)?;
         Ok(writer.map_or(0, |writer| handed(OpenWriter(Mutex::new(Some(writer))))))
     })
 }

@@ -266,6 +266,31 @@ final class HearthClient {
         reportUnused(reason);
     }
 
+    /**
+     * Reports that Hearth's client cannot open a file, so that Hadoop's is to read or write it for a while. Refusals of
+     * the NameNode are left out: Hadoop's client finds them too, and reports them.
+     *
+     * @param use "read" or "write"
+     * @throws RequiredException if Hearth's was demanded
+     */
+    private void reportFailure(String use, String path, Exception failure) throws RequiredException {
+        if (failure instanceof RefusedException) {
+            return;
+        }
+        String reason = failure.getMessage() + " (" + path + ")";
+        if (required) {
+            throw new RequiredException(required(reason).getMessage());
+        }
+        reportOnce(use + ' ' + uri + ' ' + kind(failure), "Hearth's client of " + uri + " cannot " + use
+                + " a file, and Hadoop's client does so for a minute: " + reason);
+    }
+
+    /** Returns the kind of a failure. Its message may name a block, and that of the next failure another one. */
+    private static String kind(Exception failure) {
+        RefusedException refusal = RefusedException.in(failure);
+        return refusal == null ? failure.getClass().getName() : refusal.remoteClass();
+    }
+
     private static void reportOnce(String message) {
         reportOnce(message, message);
     }
@@ -317,13 +342,23 @@ final class HearthClient {
      * Opens a file.
      *
      * @return its address, for {@link NativeFiles}; 0 if Hadoop's client is to read it
-     * @throws IOException if it cannot be opened, for example if that was demanded and none of its DataNodes is Hearth's
+     * @throws RequiredException if Hearth's client was demanded, and cannot open the file or none of the DataNodes of
+     *         its first block is Hearth's
+     * @throws IOException if it cannot be opened, for example because its DataNodes do not answer
      */
     long open(LocatedFile file) throws IOException {
         if (closed) {
             return 0;
         }
-        Long opened = client.call(address -> NativeFiles.open(address, utf8(file.path), file.encode()));
+        Long opened;
+        try {
+            opened = client.call(address -> NativeFiles.open(address, utf8(file.path), file.encode()));
+        } catch (InterruptedIOException e) {
+            throw e;
+        } catch (IOException | RuntimeException e) {
+            reportFailure("read", file.path, e);
+            throw e;
+        }
         if (opened == null) {
             return 0;
         }
@@ -401,11 +436,9 @@ final class HearthClient {
             throw e;
         } catch (IOException | RuntimeException e) {
             LOG.debug("Hearth's client cannot write {}", file.path, e);
-            // If the NameNode refuses the file, Hadoop's client finds that too, and reports it.
+            reportFailure("write", file.path, e);
+            // A refusal concerns this file alone.
             if (!(e instanceof RefusedException)) {
-                if (required) {
-                    throw new RequiredException(required(e.getMessage() + " (" + file.path + ")").getMessage());
-                }
                 pause();
             }
             return 0;
@@ -474,12 +507,9 @@ final class HearthClient {
             throw e;
         } catch (IOException e) {
             LOG.debug("Hearth's client cannot read the starts of files", e);
-            // Each kind of failure once. The reason may name a block, and the next call would have another one.
-            RefusedException refusal = RefusedException.in(e);
-            String kind = refusal == null ? e.getClass().getName() : refusal.remoteClass();
             long files = paths.chars().filter(c -> c == 0).count();
-            reportOnce("readStarts " + uri + ' ' + kind, "Hearth's client of " + uri + ": a call could not read any of "
-                    + files + " files; they are read one by one: " + e.getMessage());
+            reportOnce("readStarts " + uri + ' ' + kind(e), "Hearth's client of " + uri
+                    + ": a call could not read any of " + files + " files; they are read one by one: " + e.getMessage());
             return null;
         }
     }

@@ -29,6 +29,7 @@ import org.apache.hadoop.io.ByteBufferPool;
 /**
  * Stream of a file, whose bytes the native client reads. It behaves like the stream of Hadoop's client that opened the
  * file. That one reads what the native client cannot read, and reports all failures: a failed read is tried there again.
+ * Where Hearth's client is required, a file that it cannot open is an error of each read.
  *
  * <p>Positioned reads may run at the same time as all other calls.
  *

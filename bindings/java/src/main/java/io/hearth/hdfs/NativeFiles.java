@@ -34,7 +34,7 @@ final class NativeFiles {
      *
      * @param blocks the file's blocks, from {@link LocatedFile#encode}
      * @return its address, for {@link #close}; 0 if no DataNode of its first block is Hearth's
-     * @throws IOException if none is known to be Hearth's, and not all answer
+     * @throws java.net.ConnectException if none is known to be Hearth's, and not all answer
      */
     static native long open(long client, byte[] path, byte[] blocks) throws IOException;
 

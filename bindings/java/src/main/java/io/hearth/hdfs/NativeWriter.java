@@ -27,6 +27,8 @@ final class NativeWriter {
      * @throws java.io.InterruptedIOException if the thread is interrupted, and the call takes a second; it may be repeated.
      *         Where it allocates a block behind others, only if the call takes three seconds. The block may be allocated
      *         then, and the NameNode would refuse another request.
+     * @throws java.net.ConnectException if the NameNode does not answer, or no DataNode of the block is known to be
+     *         Hearth's and not all answer
      */
     static native long begin(long client, byte[] path, long inode, byte[] holder, int replication, long blockSize,
             long length, byte[] lastBlock) throws IOException;
