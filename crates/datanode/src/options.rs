@@ -29,6 +29,10 @@ const OTHER_BLOCKING_THREADS: usize = 512;
 /// Short, because the bytes can also take another path.
 const MEMORY_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Incremental reports wait while a full report is listed: this bounds their delay when a disk hangs. A list of millions
+/// of replicas takes far less.
+const REPORT_LIST_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Longest interval: 100 years. A point in time cannot be any distance away.
 const INTERVAL_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
@@ -57,6 +61,8 @@ pub struct DatanodeOptions {
     pub rpc: RpcOptions,
     /// Options that can change while the DataNode runs. Clones of these options share them.
     pub changeable: Arc<RwLock<ChangeableOptions>>,
+    /// Maximum time to list the replicas for a full block report, which a disk may delay.
+    pub report_list_timeout: Duration,
     /// Bandwidth limit of the balancer's copies, in bytes per second; 0 is no limit.
     pub balance_bytes_per_second: u64,
     /// Maximum number of the balancer's copies that run at once.
@@ -270,6 +276,7 @@ impl DatanodeOptions {
                 message_bytes_max: rpc_message_bytes(conf)?,
                 handlers: conf.get(keys::DFS_DATANODE_HANDLER_COUNT)?.max(1) as usize,
             },
+            report_list_timeout: REPORT_LIST_TIMEOUT,
             balance_bytes_per_second: conf.get(keys::DFS_DATANODE_BALANCE_BANDWIDTH_PER_SEC)?,
             balance_moves_max: conf.get(keys::DFS_DATANODE_BALANCE_MAX_CONCURRENT_MOVES)?.max(1) as usize,
             revocation_timeout: conf.get(keys::DFS_DATANODE_CACHE_REVOCATION_TIMEOUT)?,

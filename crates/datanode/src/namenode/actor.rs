@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::announcer::{Announcer, PoolMemory};
 use super::handshake::{self, HandshakeError, Registered, ha_state};
 use super::proxy::{FailureKind, Proxy};
-use super::reporting::{self, FullReports, ListedReport};
+use super::reporting::{self, FullReports, ListedReport, NotListed};
 use super::work_poll::WorkPoll;
 use super::{commands, heartbeat, lifeline};
 use crate::block_pool_service::BlockPoolService;
@@ -185,7 +185,13 @@ impl<'a> NamenodeSession<'a> {
                 }
                 let forced = report_trigger.take_full_report();
                 let full_due = forced || self.full_reports.may_send();
-                if full_due || Instant::now() >= next_incremental {
+                // `None` also while an abandoned list, or one of an earlier session, waits for a disk: retried after
+                // the next heartbeat.
+                let permit = if full_due { namenode.listing.clone().try_acquire_owned().ok() } else { None };
+                if permit.is_none() {
+                    report_trigger.request_again(forced);
+                }
+                if permit.is_some() || Instant::now() >= next_incremental {
                     next_incremental = Instant::now() + timing.incremental_report;
                     // Sent before a full report, so that no old event follows the newer state in the report.
                     if let Err(error) =
@@ -204,11 +210,8 @@ impl<'a> NamenodeSession<'a> {
                         }
                     }
                 }
-                if full_due
-                    && !self.full_reports.begin_listing(self.datanode, &self.registered, &namenode.listing, forced)
-                {
-                    // The list of an earlier session still waits for a disk: retried after the next heartbeat.
-                    report_trigger.request_again(forced);
+                if let Some(permit) = permit {
+                    self.full_reports.begin_listing(self.datanode, &self.registered, permit, forced);
                 }
             }
             if self.datanode.locked_memory.capacity() > 0 && Instant::now() >= next_cache {
@@ -226,8 +229,13 @@ impl<'a> NamenodeSession<'a> {
                 () = tokio::time::sleep_until(next_heartbeat) => {}
                 listed = self.full_reports.listed(), if is_listing => {
                     let ended = match listed {
-                        Some(report) => self.send_full_report(report).await,
-                        None => None,
+                        Ok(report) => self.send_full_report(report).await,
+                        Err(NotListed { forced }) => {
+                            report_trigger.request_again(forced);
+                            // The next list may fail at once, too.
+                            tokio::time::sleep(RETRY).await;
+                            None
+                        }
                     };
                     if let Some(ended) = ended {
                         return ended;
@@ -274,7 +282,9 @@ impl<'a> NamenodeSession<'a> {
 
     /// Sends one heartbeat and handles its answer. `Err`: time to wait before the next heartbeat.
     async fn heartbeat(&mut self) -> Result<Option<SessionEnd>, Duration> {
-        let wants_lease = self.full_reports.wants_lease();
+        // While another list is unfinished, a lease would expire unused, and other DataNodes would wait for it.
+        let can_list = self.service.namenodes[self.index.0].listing.available_permits() > 0;
+        let wants_lease = can_list && self.full_reports.wants_lease();
         let mut request = heartbeat::request(self.datanode, &self.pool, &self.registered.registration, wants_lease);
         request.hearth_announcement = self.announcement().map(|announcement| announcement.encode());
         let outliers_interval = self.datanode.options.current().outliers.interval;

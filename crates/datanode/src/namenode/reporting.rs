@@ -15,9 +15,9 @@ use hearth_wire::proto::hdfs::{
     ReceivedDeletedBlockInfoProto, ReportBadBlocksRequestProto, StorageBlockReportProto,
     StorageReceivedDeletedBlocksProto, datanode_storage_proto,
 };
-use tokio::sync::Semaphore;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::handshake::Registered;
 use super::proxy::{CallError, Proxy};
@@ -45,6 +45,8 @@ pub struct FullReports {
 /// A full report whose replicas are being listed.
 struct Listing {
     replicas: JoinHandle<Vec<StorageReplicas>>,
+    /// When the list is abandoned.
+    deadline: Instant,
     forced: bool,
     /// 0: no lease.
     lease: u64,
@@ -59,6 +61,12 @@ pub struct ListedReport {
     pub forced: bool,
     lease: u64,
     again: bool,
+}
+
+/// No list for a full report: it failed or took too long.
+pub struct NotListed {
+    /// An administrator requested the report.
+    pub forced: bool,
 }
 
 impl FullReports {
@@ -113,16 +121,15 @@ impl FullReports {
         self.listing.is_some()
     }
 
-    /// Starts to list the replicas for a full report; [`Self::listed`] returns the list. `forced`: an administrator
-    /// requested the report; it is sent without a lease. False: an earlier list, which holds `slot`, is not finished.
+    /// Starts to list the replicas for a full report; [`Self::listed`] returns the list. `permit`: held until the list
+    /// ends, even if it is abandoned. `forced`: an administrator requested the report; it is sent without a lease.
     pub fn begin_listing(
         &mut self,
         datanode: &Datanode,
         registered: &Registered,
-        slot: &Arc<Semaphore>,
+        permit: OwnedSemaphorePermit,
         forced: bool,
-    ) -> bool {
-        let Ok(permit) = slot.clone().try_acquire_owned() else { return false };
+    ) {
         let store = datanode.replicas.store.clone();
         let pool = registered.pool.id().clone();
         // Listing millions of replicas takes time, and may wait for a disk: not on a thread that serves connections.
@@ -132,24 +139,28 @@ impl FullReports {
             store.report(&pool)
         });
         let lease = if forced { 0 } else { self.lease };
-        self.listing = Some(Listing { replicas, forced, lease, again: false });
-        true
+        let deadline = Instant::now() + datanode.options.report_list_timeout;
+        self.listing = Some(Listing { replicas, deadline, forced, lease, again: false });
     }
 
-    /// Waits for the list of [`Self::begin_listing`]. `None`: it failed, and the next heartbeat asks for a new lease.
-    /// Cancel safety: may be dropped and called again.
-    pub async fn listed(&mut self) -> Option<ListedReport> {
+    /// Waits for the list of [`Self::begin_listing`]. `Err`: it failed or took too long, and a heartbeat asks for a new
+    /// lease. A list that takes too long is never sent, because incremental reports are sent before it ends. It keeps
+    /// its permit until it ends. Cancel safety: may be dropped and called again.
+    pub async fn listed(&mut self) -> Result<ListedReport, NotListed> {
         let Some(listing) = &mut self.listing else { return pending().await };
-        let replicas = (&mut listing.replicas).await;
-        let Listing { forced, again, lease, .. } = self.listing.take()?;
+        let replicas = timeout_at(listing.deadline, &mut listing.replicas).await;
+        let Listing { forced, again, lease, .. } = *listing;
+        self.listing = None;
         match replicas {
-            Ok(storages) => Some(ListedReport { storages, forced, lease, again }),
-            Err(error) => {
-                tracing::error!(%error, "cannot list the replicas for a full block report");
-                self.forget_lease();
-                None
-            }
+            Ok(Ok(storages)) => return Ok(ListedReport { storages, forced, lease, again }),
+            Ok(Err(error)) => tracing::error!(%error, "cannot list the replicas for a full block report"),
+            Err(_) => tracing::warn!(
+                "abandoned a full block report: listing the replicas takes too long, perhaps because a disk hangs; the \
+                 report is repeated once that list has ended"
+            ),
         }
+        self.forget_lease();
+        Err(NotListed { forced })
     }
 
     /// Sends a full report.
@@ -357,9 +368,29 @@ fn random_part(whole: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use hearth_config::Configuration;
     use hearth_types::{Block, BlockId, GenerationStamp};
 
     use super::*;
+
+    #[tokio::test]
+    async fn report_without_a_list_is_still_due() {
+        for forced in [false, true] {
+            let mut full_reports = FullReports::new(&TimingOptions::read(&Configuration::empty()).unwrap());
+            full_reports.make_due();
+            let later = Instant::now() + Duration::from_secs(3600);
+            let failing: JoinHandle<Vec<StorageReplicas>> =
+                tokio::task::spawn_blocking(|| panic!("the test wants it to fail"));
+            let hanging = tokio::spawn(pending());
+            for (replicas, deadline) in [(failing, later), (hanging, Instant::now())] {
+                full_reports.set_lease(5);
+                full_reports.listing = Some(Listing { replicas, deadline, forced, lease: 5, again: false });
+                let Err(not_listed) = full_reports.listed().await else { panic!("there is a list") };
+                assert_eq!(not_listed.forced, forced);
+                assert!(!full_reports.is_listing() && !full_reports.may_send() && full_reports.wants_lease());
+            }
+        }
+    }
 
     #[test]
     fn failed_storage_reports_only_deletions() {

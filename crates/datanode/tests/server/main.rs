@@ -41,12 +41,27 @@ use namenode::FakeNamenode;
 
 /// Starts a DataNode for `namenode`, with its directories below `dir`. `settings`: keys of its configuration.
 async fn start_datanode(namenode: &FakeNamenode, dir: &Path, settings: &[(&str, &str)]) -> Handle {
-    start_datanode_in(None, namenode, dir, settings).await
+    start_datanode_with(|_| {}, namenode, dir, settings).await
 }
 
 /// Like `start_datanode`, with the test's own one-sided network if given.
 async fn start_datanode_in(
     network: Option<Arc<dyn Transport>>,
+    namenode: &FakeNamenode,
+    dir: &Path,
+    settings: &[(&str, &str)],
+) -> Handle {
+    let change = |options: &mut DatanodeOptions| {
+        if network.is_some() {
+            options.one_sided.transport = network;
+        }
+    };
+    start_datanode_with(change, namenode, dir, settings).await
+}
+
+/// Like `start_datanode`. `change` sets options that have no key.
+async fn start_datanode_with(
+    change: impl FnOnce(&mut DatanodeOptions),
     namenode: &FakeNamenode,
     dir: &Path,
     settings: &[(&str, &str)],
@@ -69,11 +84,9 @@ async fn start_datanode_in(
     if !settings.iter().any(|(key, _)| *key == "hearth.memory.flush.delay") {
         options.store.flush_delay = Duration::from_millis(200);
     }
-    if network.is_some() {
-        options.one_sided.transport = network;
-    }
     // The tests check which path bytes take, so a stalled machine must not make the DataNode choose another one.
     options.transfer.memory_connect_timeout = WAIT;
+    change(&mut options);
     // A previous DataNode that is still stopping may hold its directories for a moment.
     let handle = eventually("the datanode to start", async || {
         Datanode::start(options.clone()).await.inspect_err(|error| eprintln!("{error}")).ok()

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use hearth_datanode::DatanodeOptions;
 use hearth_protocol::rpc::{RpcClient, RpcClientOptions};
+use hearth_types::Block;
+use hearth_wire::proto::hdfs::received_deleted_block_info_proto::BlockStatus;
 use hearth_wire::proto::hdfs::{
     GetVolumeReportRequestProto, GetVolumeReportResponseProto, TriggerBlockReportRequestProto,
     TriggerBlockReportResponseProto,
@@ -18,7 +21,7 @@ use super::namenode::FakeNamenode;
 use super::one_sided_writes::figure;
 use super::pages::page;
 use super::recovery::ipc;
-use super::{many, scratch, start_datanode};
+use super::{many, scratch, start_datanode, start_datanode_with};
 
 /// Returns the file named `name` somewhere below `dir`.
 fn find(dir: &Path, name: &str) -> Option<PathBuf> {
@@ -56,7 +59,9 @@ impl Drop for Hanging {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_disk_delays_only_its_readers() {
     let (namenode, dir) = (FakeNamenode::start().await, scratch());
-    let datanode = Arc::new(start_datanode(&namenode, dir.path(), &[("hearth.storage.engine", "file")]).await);
+    let settings = [("hearth.storage.engine", "file")];
+    let change = |options: &mut DatanodeOptions| options.report_list_timeout = Duration::from_secs(1);
+    let datanode = Arc::new(start_datanode_with(change, &namenode, dir.path(), &settings).await);
     for id in 1..=3 {
         write(&datanode, &[], &block(id, 1001, 0), &content(300_000, id as u64)).await;
     }
@@ -98,7 +103,8 @@ async fn hanging_disk_delays_only_its_readers() {
         assert_eq!(volumes.volume_info[0].num_blocks, 3);
     };
     tokio::time::timeout(WAIT, watching).await.expect("pages are shown");
-    // A full report has to wait for the replica whose files are being opened. Heartbeats do not wait with it.
+    // A full report has to wait for the replica whose files are being opened. Heartbeats do not wait with it, and
+    // reports of new replicas wait for a limited time.
     namenode.told(|told| told.full_report = None);
     let client = RpcClient::new(RpcClientOptions::default());
     let request = TriggerBlockReportRequestProto { incremental: false, nn_address: None };
@@ -106,10 +112,16 @@ async fn hanging_disk_delays_only_its_readers() {
         client.call(&ipc(&datanode, protocols::CLIENT_DATANODE), "triggerBlockReport", &request).await.unwrap();
     let beats = namenode.told(|told| told.heartbeats);
     namenode.wait("three more heartbeats", |told| told.heartbeats >= beats + 3).await;
+    for id in 4..=6 {
+        write(&datanode, &[], &block(id, 1001, 0), &content(300_000, id as u64)).await;
+        namenode.wait_event(BlockStatus::Received, Block { length: 300_000, ..block(id, 1001, 0).block }).await;
+    }
     assert!(namenode.told(|told| told.full_report.is_none()));
 
     drop(hanging);
     namenode.wait("the full report", |told| told.full_report.is_some()).await;
+    // From a new list. A read that found no meta file may have removed the first replica.
+    assert!(namenode.told(|told| matches!(told.full_report, Some(5..=6))));
     // Reads that had opened the pipe find no meta file; others may find the file again.
     for reading in waiting {
         let read = tokio::time::timeout(WAIT, reading).await.expect("the disk answers").unwrap();
