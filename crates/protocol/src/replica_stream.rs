@@ -132,12 +132,12 @@ pub trait ReplicaStore: Send + Sync + 'static {
 }
 
 /// One incoming replica. If dropped, it leaves nothing behind.
-pub trait ReplicaSink: Send + 'static {
+pub trait ReplicaSink: Sized + Send + 'static {
     /// Number of bytes stored, from the replica's start.
     fn received(&self) -> u64;
 
-    /// Returns true if [`Self::store_now`] can be called without blocking.
-    fn can_store_now(&self) -> bool;
+    /// Returns true if [`Self::store_now`] of `bytes` more can be called without blocking.
+    fn can_store_now(&self, bytes: usize) -> bool;
 
     /// Stores verified bytes without blocking. Skips bytes before `received`.
     fn store_now(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), ReplicaRefusal>;
@@ -149,13 +149,13 @@ pub trait ReplicaSink: Send + 'static {
         None
     }
 
-    /// Stores verified bytes in a task that may block.
+    /// Stores verified bytes in a task of its own, which may wait. Returns the sink.
     fn store(
-        &mut self,
+        self,
         offset: u64,
         data: &[u8],
         checksums: &[u8],
-    ) -> impl Future<Output = Result<(), ReplicaRefusal>> + Send;
+    ) -> impl Future<Output = Result<Self, ReplicaRefusal>> + Send;
 
     /// Finalizes the completely received replica and has it reported.
     fn finish(self) -> impl Future<Output = Result<(), ReplicaRefusal>> + Send;

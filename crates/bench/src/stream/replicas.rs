@@ -116,7 +116,7 @@ impl ReplicaSink for FileSink {
         self.received
     }
 
-    fn can_store_now(&self) -> bool {
+    fn can_store_now(&self, _bytes: usize) -> bool {
         self.plan.slow.is_none()
     }
 
@@ -131,11 +131,12 @@ impl ReplicaSink for FileSink {
         Ok(())
     }
 
-    async fn store(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), ReplicaRefusal> {
+    async fn store(mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<Self, ReplicaRefusal> {
         if let Some(slow) = self.plan.slow {
             tokio::time::sleep(slow).await;
         }
-        self.store_now(offset, data, checksums)
+        self.store_now(offset, data, checksums)?;
+        Ok(self)
     }
 
     async fn finish(self) -> Result<(), ReplicaRefusal> {

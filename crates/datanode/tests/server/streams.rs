@@ -125,6 +125,19 @@ async fn pass_on(client: TcpStream, server: TcpStream, meddling: Meddling, done:
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_are_received_in_files() {
+    let two = Two::start(&[("hearth.storage.engine", "file")]).await;
+    let mut copies = Vec::new();
+    for (id, size) in (1..).zip([1, 700, 40_000, 65_536, 65_537, 1_300_000]) {
+        copies.push(two.write(id, size).await);
+    }
+    let bytes: u64 = copies.iter().map(|copy| copy.length).sum();
+    two.namenodes[0].told(|told| told.commands.push_back(transfer(&copies, &two.nodes[1])));
+    two.check(&copies).await;
+    assert_eq!(figure(&two.nodes[1], "hearth_stream_received_bytes").await, bytes);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_replicas_use_few_connections() {
     let two = Two::start(&[]).await;
     let mut copies = Vec::new();

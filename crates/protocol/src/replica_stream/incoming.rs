@@ -417,7 +417,7 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
             self.end_frame(frame, left == take)?;
             return Ok(Step::Progressed);
         };
-        let quick = replica.sink.as_mut().filter(|sink| frame.held.is_empty() && sink.can_store_now());
+        let quick = replica.sink.as_mut().filter(|sink| frame.held.is_empty() && sink.can_store_now(take));
         if let Some(sink) = quick.filter(|_| replica.held.is_empty()) {
             let chunk = replica.checksum.bytes_per_chunk as usize;
             if take < left {
@@ -488,7 +488,7 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
     /// Makes progress on a replica after its sink came back.
     fn advance(&mut self, number: u32) {
         let Some(replica) = self.replicas.get_mut(&number) else { return };
-        let Some(mut sink) = replica.sink.take() else { return };
+        let Some(sink) = replica.sink.take() else { return };
         if let Some(held) = replica.held.pop_front() {
             let spec = replica.checksum;
             self.tasks.spawn(async move {
@@ -496,7 +496,7 @@ impl<S: ReplicaStore> StreamReceiver<'_, S> {
                 let checksums = checksums_of(spec, &checksums, stored, data.len());
                 let offset = piece.offset + u64::from(stored);
                 let sink = match spec.verify(&data, checksums) {
-                    Ok(()) => sink.store(offset, &data, checksums).await.map(|()| sink),
+                    Ok(()) => sink.store(offset, &data, checksums).await,
                     Err(error) => {
                         sink.keep();
                         Err(corrupt(offset, &error))

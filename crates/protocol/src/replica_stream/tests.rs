@@ -75,6 +75,8 @@ struct Shelf {
     kept: Mutex<HashMap<BlockId, Vec<u8>>>,
     finished: Mutex<HashMap<BlockId, Vec<u8>>>,
     slow: AtomicBool,
+    /// Maximum number of bytes that can be stored without blocking.
+    now_max: AtomicUsize,
     permits: Semaphore,
     /// Number of bytes that may still be received in place.
     in_place: AtomicU64,
@@ -87,6 +89,7 @@ impl Shelf {
             kept: Mutex::default(),
             finished: Mutex::default(),
             slow: AtomicBool::new(false),
+            now_max: AtomicUsize::new(usize::MAX),
             permits: Semaphore::new(0),
             in_place: AtomicU64::new(0),
             came_in_place: AtomicU64::new(0),
@@ -125,6 +128,14 @@ impl ReplicaStore for ShelfStore {
     }
 }
 
+impl Place {
+    fn append(&mut self, offset: u64, data: &[u8], checksums: &[u8]) {
+        ChecksumSpec::DEFAULT.verify(data, checksums).unwrap();
+        let there = self.bytes.len() - offset as usize;
+        self.bytes.extend_from_slice(data.get(there..).unwrap_or_default());
+    }
+}
+
 impl InPlace for Place {
     fn receive(
         &mut self,
@@ -159,8 +170,9 @@ impl ReplicaSink for Place {
         self.bytes.len() as u64
     }
 
-    fn can_store_now(&self) -> bool {
-        !self.shelf.slow.load(Ordering::Relaxed) && self.id.0 % 3 != 0
+    fn can_store_now(&self, bytes: usize) -> bool {
+        let is_slow = self.shelf.slow.load(Ordering::Relaxed) || bytes > self.shelf.now_max.load(Ordering::Relaxed);
+        !is_slow && self.id.0 % 3 != 0
     }
 
     fn in_place(&mut self, _end: u64) -> Option<&mut dyn InPlace> {
@@ -168,17 +180,17 @@ impl ReplicaSink for Place {
     }
 
     fn store_now(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), ReplicaRefusal> {
-        ChecksumSpec::DEFAULT.verify(data, checksums).unwrap();
-        let there = self.bytes.len() - offset as usize;
-        self.bytes.extend_from_slice(data.get(there..).unwrap_or_default());
+        assert!(data.len() <= self.shelf.now_max.load(Ordering::Relaxed), "{} bytes may block", data.len());
+        self.append(offset, data, checksums);
         Ok(())
     }
 
-    async fn store(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), ReplicaRefusal> {
+    async fn store(mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<Self, ReplicaRefusal> {
         if self.shelf.slow.load(Ordering::Relaxed) {
             self.shelf.permits.acquire().await.unwrap().forget();
         }
-        self.store_now(offset, data, checksums)
+        self.append(offset, data, checksums);
+        Ok(self)
     }
 
     async fn finish(self) -> Result<(), ReplicaRefusal> {
@@ -250,18 +262,24 @@ impl Slow {
 
 #[tokio::test]
 async fn refused_replicas_do_not_disturb_others() {
-    many_replicas(0).await;
+    many_replicas(0, usize::MAX).await;
+}
+
+#[tokio::test]
+async fn bytes_that_cannot_be_stored_now_are_stored_in_order() {
+    many_replicas(0, 4096).await;
 }
 
 #[tokio::test]
 async fn refused_replicas_do_not_disturb_in_place_receives() {
-    many_replicas(u64::MAX).await;
+    many_replicas(u64::MAX, usize::MAX).await;
 }
 
-async fn many_replicas(in_place: u64) {
+async fn many_replicas(in_place: u64, now_max: usize) {
     let (here, there) = pair().await;
     let shelf = Shelf::new();
     shelf.in_place.store(in_place, Ordering::Relaxed);
+    shelf.now_max.store(now_max, Ordering::Relaxed);
     let receiving = start_receiver(there, &shelf);
     let (jobs, queue) = mpsc::channel(64);
     let sending = start_sender_within(shelf.limits(), here, queue);

@@ -149,8 +149,8 @@ impl StreamSink {
         Ok(())
     }
 
-    /// Like `write`, for a write that waits for a disk.
-    async fn write_and_wait(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), OpError> {
+    /// Like `write`, for a write that may wait for a disk. Never waits on a thread that serves connections.
+    async fn write_and_wait(mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<Self, OpError> {
         let spec = self.resume_key.checksum;
         let chunk = spec.bytes_per_chunk as usize;
         let step = (DISK_STEP_BYTES / chunk).max(1) * chunk;
@@ -163,14 +163,25 @@ impl StreamSink {
                 self.wait_for_disk_write().await?;
             }
             let (own, rest) = checksums.split_at(spec.checksum_bytes(data.len() as u64) as usize);
-            self.write(offset + (index * step) as u64, data, own)?;
+            let at = offset + (index * step) as u64;
+            if self.writer.write_may_wait(data.len() as u64) {
+                self = self.write_blocking(at, data.to_vec(), own.to_vec()).await?;
+            } else {
+                self.write(at, data, own)?;
+            }
             checksums = rest;
             if let Some(piece) = self.writer.take_pending_write() {
                 self.wait_for_disk_write().await?;
                 self.disk_write = Some(tokio::task::spawn_blocking(move || piece.write()));
             }
         }
-        Ok(())
+        Ok(self)
+    }
+
+    /// Like `write`, on a blocking thread.
+    async fn write_blocking(mut self, offset: u64, data: Vec<u8>, checksums: Vec<u8>) -> Result<Self, OpError> {
+        let writing = tokio::task::spawn_blocking(move || self.write(offset, &data, &checksums).map(|()| self));
+        writing.await.map_err(|_| OpError::Interrupted)?
     }
 
     /// Waits until no data of this replica is being written to disk.
@@ -223,8 +234,9 @@ impl ReplicaSink for StreamSink {
         self.writer.received()
     }
 
-    fn can_store_now(&self) -> bool {
-        self.disk_write.is_none() && !self.is_move && self.writer.is_in_memory()
+    fn can_store_now(&self, bytes: usize) -> bool {
+        let is_quick = self.writer.is_in_memory() && !self.writer.write_may_wait(bytes as u64);
+        self.disk_write.is_none() && !self.is_move && is_quick
     }
 
     fn in_place(&mut self, end: u64) -> Option<&mut dyn InPlace> {
@@ -235,7 +247,7 @@ impl ReplicaSink for StreamSink {
         self.write(offset, data, checksums).map_err(|error| refusal(&error, false))
     }
 
-    async fn store(&mut self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<(), ReplicaRefusal> {
+    async fn store(self, offset: u64, data: &[u8], checksums: &[u8]) -> Result<Self, ReplicaRefusal> {
         self.write_and_wait(offset, data, checksums).await.map_err(|error| refusal(&error, false))
     }
 

@@ -123,8 +123,10 @@ fn place_for<'a, K: ReplicaSink>(
 ) -> Option<(ChecksumSpec, &'a mut dyn InPlace)> {
     let piece = frame.piece;
     let replica = replicas.get_mut(&piece.replica).filter(|replica| !replica.ends && replica.held.is_empty())?;
-    let begun = frame.unverified > 0 || piece.data_bytes - frame.done >= LEFT_BYTES_MIN;
-    let is_next = |sink: &&mut K| sink.can_store_now() && sink.received() == piece.offset + u64::from(frame.done);
+    let left = piece.data_bytes - frame.done;
+    let begun = frame.unverified > 0 || left >= LEFT_BYTES_MIN;
+    let at = piece.offset + u64::from(frame.done);
+    let is_next = |sink: &&mut K| sink.can_store_now(left as usize) && sink.received() == at;
     let sink = replica.sink.as_mut().filter(|_| begun && frame.held.is_empty()).filter(is_next)?;
     Some((replica.checksum, sink.in_place(piece.end())?))
 }
