@@ -224,9 +224,7 @@ pub(super) struct Counts {
     pub corrupt: u16,
     /// Good, on storages whose contents are uncertain since the last start.
     pub stale: u16,
-    /// Those of `live` that are certain: on a storage that is not stale, and on a node that is not disconnected.
-    pub firm: u16,
-    /// Good, but not certain: on a stale storage or a disconnected node.
+    /// Good, but on a stale storage or a disconnected node.
     pub uncertain: u16,
 }
 
@@ -495,12 +493,8 @@ impl BlockInfo {
                 Health::Corrupt => counts.corrupt += 1,
                 Health::Excess => counts.excess += 1,
                 Health::Live => {
-                    let is_certain = !storage.stale && !node.disconnected;
                     match node.admin {
-                        Normal => {
-                            counts.live += 1;
-                            counts.firm += u16::from(is_certain);
-                        }
+                        Normal => counts.live += 1,
                         DecommissionInProgress => counts.decommissioning += 1,
                         Decommissioned => counts.decommissioned += 1,
                         EnteringMaintenance => counts.maintenance += 1,
@@ -510,7 +504,7 @@ impl BlockInfo {
                         }
                     }
                     counts.stale += u16::from(storage.stale);
-                    counts.uncertain += u16::from(!is_certain);
+                    counts.uncertain += u16::from(storage.stale || node.disconnected);
                 }
             }
         }

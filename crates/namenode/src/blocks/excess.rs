@@ -84,17 +84,20 @@ impl BlockMap {
         }
     }
 
-    /// Returns true if enough good replicas are left without the one on this storage. Only replicas on storages and
-    /// nodes that are neither stale nor disconnected count.
+    /// Returns true if a good replica is certain to be there and to stay: neither its storage nor its node is stale,
+    /// and its node is not disconnected, not leaving, and not in maintenance.
+    pub(super) fn is_certain(&self, replica: &Replica, now: Now) -> bool {
+        let storage = self.nodes.storage(replica.storage);
+        let node = self.nodes.node(storage.node);
+        let is_heard = !node.disconnected && !node.is_stale(&self.settings, now);
+        replica.health == Health::Live && !storage.stale && is_heard && node.admin == DatanodeAdminState::Normal
+    }
+
+    /// Returns true if enough certain replicas are left without the one on this storage.
     fn is_enough_without(&self, block: BlockId, excess: StorageIndex, now: Now) -> bool {
         let entry = self.entry(block);
-        let is_certain = |replica: &Replica| {
-            let storage = self.nodes.storage(replica.storage);
-            let node = self.nodes.node(storage.node);
-            let is_heard = !node.disconnected && !node.is_stale(&self.settings, now);
-            replica.health == Health::Live && !storage.stale && is_heard && node.admin == DatanodeAdminState::Normal
-        };
-        let left = entry.replicas().filter(|replica| replica.storage != excess && is_certain(replica)).count();
+        let is_left = |replica: &Replica| replica.storage != excess && self.is_certain(replica, now);
+        let left = entry.replicas().filter(is_left).count();
         left >= usize::from(entry.replication().max(self.settings.min_replication))
     }
 

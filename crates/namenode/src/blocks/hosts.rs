@@ -110,7 +110,7 @@ impl BlockMap {
         self.set_admin(index, begin, now);
         // A node known to be empty has nothing to wait for.
         if begin != DatanodeAdminState::Normal {
-            self.finish_if_drained(index);
+            self.finish_if_drained(index, now);
         }
     }
 
@@ -151,7 +151,7 @@ impl BlockMap {
             }
             let waits = [DatanodeAdminState::DecommissionInProgress, DatanodeAdminState::EnteringMaintenance];
             if node.alive && waits.contains(&node.admin) {
-                self.finish_if_drained(index);
+                self.finish_if_drained(index, now);
             }
         }
     }
@@ -159,14 +159,14 @@ impl BlockMap {
     /// Lets a leaving node go if its replicas are no longer needed. The node stays until each of its storages has
     /// reported, because only then are its replicas known, and until startup safe mode is over, because only then are
     /// the other nodes' replicas known.
-    fn finish_if_drained(&mut self, index: DatanodeIndex) {
+    fn finish_if_drained(&mut self, index: DatanodeIndex, now: Now) {
         let node = self.nodes.node(index);
         // A dead node has no replicas that count.
         if node.alive && (self.in_startup_safe_mode() || !self.nodes.has_reported(index)) {
             return;
         }
         let comes_back = self.nodes.node(index).is_in_maintenance();
-        let holds_back = |block: &BlockId| !self.is_safe_without(*block, comes_back);
+        let holds_back = |block: &BlockId| !self.is_safe_without(*block, comes_back, now);
         let witness = self.decommissions.witnesses.get(&index).copied().filter(holds_back).or_else(|| {
             let storages = &self.nodes.node(index).storages;
             let mut held = storages.iter().flat_map(|storage| self.nodes.storage(*storage).blocks.iter());
@@ -202,10 +202,9 @@ impl BlockMap {
 
     /// Returns true if the nodes that stay are certain to hold enough replicas: the requested number, or the minimum
     /// for an open file's last block. With `comes_back`, the number that suffices while nodes are in maintenance.
-    /// Replicas on stale storages and disconnected nodes do not count: they may be gone.
-    fn is_safe_without(&self, block: BlockId, comes_back: bool) -> bool {
+    /// Replicas on stale storages, and on disconnected or stale nodes, do not count: they may be gone.
+    fn is_safe_without(&self, block: BlockId, comes_back: bool, now: Now) -> bool {
         let Some(entry) = self.blocks.get(&block) else { return true };
-        let counts = entry.counts(&self.nodes);
         let wanted = if comes_back {
             self.settings.maintenance_min_replication.min(entry.replication())
         } else if entry.is_complete() {
@@ -213,7 +212,8 @@ impl BlockMap {
         } else {
             self.settings.min_replication
         };
+        let certain = entry.replicas().filter(|replica| self.is_certain(replica, now)).count();
         // A block without any readable replica cannot be saved by this node.
-        counts.firm >= wanted || counts.readable() == 0
+        certain >= usize::from(wanted) || entry.counts(&self.nodes).readable() == 0
     }
 }

@@ -237,6 +237,33 @@ fn leaving_node_waits_for_the_report_of_a_restarted_one() {
     assert!(cluster.good(block).iter().any(|nth| *nth != leaving));
 }
 
+/// A machine without power ends no connection, and its DataNode is alive for 10.5 minutes.
+#[test]
+fn leaving_node_does_not_rely_on_a_silent_one() {
+    let settings = BlockSettings { default_replication: 1, ..BlockSettings::default() };
+    let mut cluster = Cluster::with(&["/a", "/a", "/a"], settings);
+    let (block, nodes) = cluster.write(2, 10);
+    let (leaving, silent) = (nodes[0], nodes[1]);
+    let admin = |cluster: &Cluster| {
+        let all = cluster.map.datanodes(DatanodeFilter::All);
+        all.into_iter().find(|(info, _)| info.id == cluster.nodes[leaving].id).map(|(info, _)| info.admin_state)
+    };
+    cluster.nodes[silent].up = false;
+    cluster.nodes[silent].disk.clear();
+    cluster.pass(cluster.map.settings().stale_after());
+    for nth in 0..3 {
+        cluster.beat(nth);
+    }
+    // One other replica would be enough, but it is gone.
+    let exclude = vec![HostEntry { names: vec![format!("host{}", leaving + 1)], port: None }];
+    cluster.map.set_hosts(HostLists { exclude, ..HostLists::default() }, cluster.now);
+    assert_eq!(admin(&cluster), Some(DatanodeAdminState::DecommissionInProgress));
+    cluster.run(100);
+    assert_eq!(cluster.map.live_datanodes(), 3);
+    assert_eq!(admin(&cluster), Some(DatanodeAdminState::Decommissioned));
+    assert!(cluster.good(block).iter().any(|nth| *nth != leaving));
+}
+
 #[test]
 fn excluded_nodes_match_name_address_and_port() {
     for (name, port, leaves) in [
