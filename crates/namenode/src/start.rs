@@ -2,6 +2,7 @@
 //! monitors of leases and disk.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -171,9 +172,8 @@ impl Namenode {
         let now = Now::of(&*options.clock);
         let caching = Caching::restore(loaded.caching);
         let mut state = restore(loaded.namespace, caching, &settings, &identity, retries, loaded.storages, now)?;
-        if let Some(lost) = loaded.lost_stamps {
-            state.blocks.protect_stamps(GenerationStamp(*lost.start())..=GenerationStamp(*lost.end()));
-        }
+        let stamps = |lost: RangeInclusive<u64>| GenerationStamp(*lost.start())..=GenerationStamp(*lost.end());
+        state.blocks.protect_stamps(loaded.lost_stamps.into_iter().map(stamps).collect());
         memory::release();
         let service_address = conf.get(keys::DFS_NAMENODE_SERVICERPC_ADDRESS)?;
         let rpc_options = rpc_options(conf, if service_address.is_some() { 2 } else { 1 })?;

@@ -29,8 +29,8 @@ pub(super) struct SafeModeState {
     /// Bytes of reported replicas with stamps newer than any that this namespace issued, or with `lost_stamps`: it is
     /// probably the wrong namespace, or lacks its newest changes.
     pub bytes_in_future: u64,
-    /// Stamps that a lost end of the journal may have issued.
-    pub lost_stamps: Option<RangeInclusive<GenerationStamp>>,
+    /// Stamps that lost ends of the journal may have issued.
+    pub lost_stamps: Vec<RangeInclusive<GenerationStamp>>,
     /// `lost_stamps` were given up, which is not stored yet.
     pub lost_stamps_given_up: bool,
     /// An administrator forced the exit (forceExit): such replicas are deleted like any other stray replica.
@@ -58,7 +58,7 @@ impl Default for SafeModeState {
             manual: false,
             low_resources: false,
             bytes_in_future: 0,
-            lost_stamps: None,
+            lost_stamps: Vec::new(),
             lost_stamps_given_up: false,
             future_given_up: false,
             lasted: None,
@@ -110,7 +110,7 @@ impl BlockMap {
         self.safe_mode.manual = false;
         self.safe_mode.low_resources = false;
         self.safe_mode.future_given_up |= force;
-        if force && self.safe_mode.lost_stamps.take().is_some() {
+        if force && !std::mem::take(&mut self.safe_mode.lost_stamps).is_empty() {
             self.safe_mode.lost_stamps_given_up = true;
         }
         self.safe_mode.bytes_in_future = 0;
@@ -120,10 +120,10 @@ impl BlockMap {
         true
     }
 
-    /// Protects unknown replicas with these stamps like those from the future: a recovery has skipped the stamps,
-    /// because a lost end of the journal may have issued them. Call it before datanodes report.
-    pub fn protect_stamps(&mut self, lost: RangeInclusive<GenerationStamp>) {
-        self.safe_mode.lost_stamps = Some(lost);
+    /// Protects unknown replicas with these stamps like those from the future: recoveries have skipped the stamps,
+    /// because lost ends of the journal may have issued them. Call it before datanodes report.
+    pub fn protect_stamps(&mut self, lost: Vec<RangeInclusive<GenerationStamp>>) {
+        self.safe_mode.lost_stamps = lost;
     }
 
     /// Returns true, once, if an administrator has given up the protected stamps: to be stored with the next change.
@@ -134,7 +134,7 @@ impl BlockMap {
     /// Returns true if an unknown replica with this stamp must not be deleted: the namespace that knows it may come
     /// back.
     pub(super) fn is_protected(&self, stamp: GenerationStamp) -> bool {
-        let is_lost = self.safe_mode.lost_stamps.as_ref().is_some_and(|lost| lost.contains(&stamp));
+        let is_lost = self.safe_mode.lost_stamps.iter().any(|lost| lost.contains(&stamp));
         (stamp > self.newest_stamp || is_lost) && !self.safe_mode.future_given_up
     }
 

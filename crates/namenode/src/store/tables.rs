@@ -39,9 +39,6 @@ const MARK_BEFORE: &str = "journal_mark_before";
 const MARKING: &str = "journal_marking";
 /// Row of [`COUNTERS`] that exists if the journal's files have heads.
 const HEADS: &str = "journal_heads";
-/// Rows of [`COUNTERS`] with the first and the last stamp that a lost end of the journal may have issued. Missing
-/// unless the directory was recovered, and after the stamps were given up.
-const LOST_STAMPS: [&str; 2] = ["lost_stamps_from", "lost_stamps_to"];
 /// Identity of the namespace, a copy of the VERSION file. Written by the first start with this layout.
 const IDENTITY: TableDefinition<&str, &str> = TableDefinition::new("identity");
 /// Size in bytes at which a row of [`RETRIES`] is full. It may exceed it by one answer.
@@ -60,6 +57,13 @@ const SNAPSHOTS: TableDefinition<u32, (u64, &str, u64)> = TableDefinition::new("
 
 /// Names of the DataNodes' storages; see `blocks/storages.rs`.
 const STORAGES: TableDefinition<&str, ()> = TableDefinition::new("storages");
+
+/// First → last stamp that a lost end of the journal may have issued, a row per recovery. The table is missing unless
+/// the directory was recovered, and after the stamps were given up.
+const LOST_STAMPS: TableDefinition<u64, u64> = TableDefinition::new("lost_stamps");
+/// Limit of rows in [`LOST_STAMPS`]. Each further recovery extends the last row, which then also has the stamps that
+/// were issued in between.
+const LOST_STAMPS_MAX: u64 = 64;
 
 /// Minimum number of inodes that justifies another thread.
 const SECTION_MIN: u64 = 20_000;
@@ -95,8 +99,8 @@ pub struct Loaded {
     pub caching: StoredCaching,
     /// Names of DataNodes' storages. `None` if written by a version that did not store them.
     pub storages: Option<Vec<String>>,
-    /// Stamps that a lost end of the journal may have issued. `None`: nothing was lost, or the stamps were given up.
-    pub lost_stamps: Option<RangeInclusive<u64>>,
+    /// Stamps that lost ends of the journal may have issued. Empty: nothing was lost, or the stamps were given up.
+    pub lost_stamps: Vec<RangeInclusive<u64>>,
 }
 
 /// All tables except those of the inodes and their versions.
@@ -108,7 +112,7 @@ pub struct SmallTables {
     /// Snapshots by number.
     pub snapshots: Vec<(u32, SnapshotRow)>,
     storages: Option<Vec<String>>,
-    lost_stamps: Option<RangeInclusive<u64>>,
+    lost_stamps: Vec<RangeInclusive<u64>>,
 }
 
 /// The tables as they were at one moment. The NameNode continues to change them; pages that a view still shows are
@@ -433,12 +437,15 @@ impl Tables {
             transaction.set_durability(Durability::Immediate)?;
             {
                 let mut table = transaction.open_table(COUNTERS)?;
-                let [from, to] = LOST_STAMPS;
                 let last_stamp = table.get("last_stamp")?.map(|row| row.value());
-                let known = table.get(from)?.map(|row| row.value());
-                if let Some(last) = last_stamp {
-                    table.insert(from, known.unwrap_or(last.wrapping_add(1)))?;
-                    table.insert(to, last.wrapping_add(u64::from(count)))?;
+                if let Some(last_stamp) = last_stamp {
+                    let mut lost = transaction.open_table(LOST_STAMPS)?;
+                    let newest = lost.last()?.map(|(from, to)| (from.value(), to.value()));
+                    let is_full = lost.len()? >= LOST_STAMPS_MAX;
+                    // Without a stamp in between, one row is enough for two recoveries.
+                    let extended = newest.filter(|(_, to)| is_full || *to == last_stamp).map(|(from, _)| from);
+                    let from = extended.unwrap_or(last_stamp.wrapping_add(1));
+                    lost.insert(from, last_stamp.wrapping_add(u64::from(count)))?;
                 }
                 for name in ["last_inode", "last_block", "last_stamp", "last_snapshot", LAST_DIRECTIVE] {
                     // There are at most 16 million snapshot numbers, so only a few are skipped.
@@ -511,15 +518,13 @@ impl Tables {
             if let Some(last) = sum.last_directive {
                 table.insert(LAST_DIRECTIVE, last)?;
             }
-            if sum.lost_stamps_given_up {
-                for name in LOST_STAMPS {
-                    drop(table.remove(name)?);
-                }
-            }
             if applied > 0 {
                 table.insert(APPLIED, applied)?;
             }
             drop(table);
+            if sum.lost_stamps_given_up {
+                transaction.delete_table(LOST_STAMPS)?;
+            }
             commit_caching(&transaction, &sum.cache_pools, &sum.cache_directives)?;
             if !sum.storages.is_empty() {
                 let mut table = transaction.open_table(STORAGES)?;
@@ -636,11 +641,6 @@ fn read_small(transaction: &ReadTransaction) -> Result<SmallTables, redb::Error>
         last_snapshot: table.get("last_snapshot")?.map_or(0, |row| row.value() as u32),
     };
     let last_directive = table.get(LAST_DIRECTIVE)?.map_or(0, |row| row.value());
-    let [from, to] = LOST_STAMPS;
-    let lost_stamps = match (table.get(from)?, table.get(to)?) {
-        (Some(from), Some(to)) => Some(from.value()..=to.value()),
-        _ => None,
-    };
     let mut names = Vec::new();
     for row in transaction.open_table(NAMES)?.iter()? {
         let (number, name) = row?;
@@ -680,6 +680,16 @@ fn read_small(transaction: &ReadTransaction) -> Result<SmallTables, redb::Error>
             Some(names.collect::<Result<Vec<_>, _>>()?)
         }
     };
+    let mut lost_stamps = Vec::new();
+    match transaction.open_table(LOST_STAMPS) {
+        Err(TableError::TableDoesNotExist(_)) => {}
+        table => {
+            for row in table?.iter()? {
+                let (from, to) = row?;
+                lost_stamps.push(from.value()..=to.value());
+            }
+        }
+    }
     let caching = StoredCaching { last_directive, ..load_caching(transaction)? };
     Ok(SmallTables { counters, names, retries, snapshots, caching, storages, lost_stamps })
 }
@@ -950,6 +960,36 @@ mod tests {
                 }
                 assert!(failures > 5, "errno {error}: {failures} calls fail");
             }
+        }
+    }
+
+    #[test]
+    fn lost_stamps_are_limited() {
+        let mut tables = open(&Disk::new(libc::EIO, true)).unwrap();
+        let first = Namespace::format(Limits::default(), "root", "supergroup", 5).take_changes();
+        tables.put(&first, 0).unwrap();
+        let mut expected = Vec::new();
+        for nth in 1..=LOST_STAMPS_MAX + 2 {
+            let last_stamp = nth * 1000;
+            let counters = Counters { last_stamp, ..first.counters.unwrap() };
+            tables.put(&Changes { counters: Some(counters), ..Changes::default() }, nth).unwrap();
+            // A recovery that is repeated at once extends its own range.
+            tables.skip_numbers(50).unwrap();
+            tables.skip_numbers(50).unwrap();
+            match nth <= LOST_STAMPS_MAX {
+                true => expected.push(last_stamp + 1..=last_stamp + 100),
+                false => {
+                    let from = LOST_STAMPS_MAX * 1000 + 1;
+                    expected.pop();
+                    expected.push(from..=last_stamp + 100);
+                }
+            }
+            assert_eq!(tables.load_small().unwrap().lost_stamps, expected);
+        }
+        let given_up = Changes { lost_stamps_given_up: true, ..Changes::default() };
+        for number in [1000, 1001] {
+            tables.put(&given_up, number).unwrap();
+            assert!(tables.load_small().unwrap().lost_stamps.is_empty());
         }
     }
 

@@ -101,13 +101,14 @@ fn blocks_from_the_future_are_not_deleted_without_force() {
 fn blocks_of_a_lost_journal_end_are_not_deleted_without_force() {
     let (mut cluster, blocks) = restarted(2);
     cluster.map.note_stamp(GenerationStamp(9000));
-    cluster.map.protect_stamps(GenerationStamp(2000)..=GenerationStamp(8000));
+    let lost = [(2000, 3000), (7000, 8000)].map(|(from, to)| GenerationStamp(from)..=GenerationStamp(to));
+    cluster.map.protect_stamps(lost.to_vec());
     let nth = cluster.add("/a");
     for block in &blocks {
         cluster.nodes[nth].disk.insert(block.id.0, on_disk(block));
     }
     let lost = [(70, 2000), (71, 8000)];
-    let others = [(72, 1999), (73, 8001)];
+    let others = [(72, 1999), (73, 5000), (74, 8001)];
     for (id, stamp) in lost.iter().chain(&others) {
         let block = Block { id: BlockId(*id), stamp: GenerationStamp(*stamp), length: 33 };
         cluster.nodes[nth].disk.insert(*id, on_disk(&block));
