@@ -184,7 +184,7 @@ impl BlockMap {
 
     /// Deletes corrupt replicas that are no longer needed: either enough good ones exist, or good and corrupt ones
     /// together exceed the replication. Never deletes the last good replica; without a good replica the corrupt ones
-    /// stay.
+    /// stay. Replicas of lost changes stay, too.
     pub(super) fn trim_corrupt(&mut self, block: BlockId) {
         loop {
             let entry = self.entry(block);
@@ -202,7 +202,7 @@ impl BlockMap {
             let outdated = |stamp| minimally && stamp < entry.stamp();
             let doomed = entry
                 .replicas()
-                .filter(|replica| replica.health == Health::Corrupt)
+                .filter(|replica| replica.health == Health::Corrupt && !self.is_of_lost_change(entry, replica.stamp))
                 .find(|replica| enough || too_many || outdated(replica.stamp));
             let Some(doomed) = doomed else { return };
             let as_reported = Block { stamp: doomed.stamp, ..entry.block() };

@@ -57,7 +57,8 @@ pub(super) struct Redundancy {
     pub safe: u64,
     /// Blocks with corrupt replicas.
     pub corrupt: BTreeSet<BlockId>,
-    /// Blocks with too many replicas, some of them uncertain.
+    /// Blocks to check again: with too many replicas, some of them uncertain; or with corrupt replicas that were
+    /// protected.
     pub postponed: BTreeSet<BlockId>,
     /// Position of the last round in `postponed`.
     pub postponed_cursor: Option<BlockId>,
@@ -440,16 +441,19 @@ impl BlockMap {
     }
 
     /// Handles a block for which every node has a replica, some of them corrupt: deletes a corrupt one, so that its
-    /// node can take a good one. (Apache's namenode leaves such a block as it is until there is another node.)
+    /// node can take a good one. (Apache's namenode leaves such a block as it is until there is another node.) Replicas
+    /// of lost changes stay.
     fn make_room(&mut self, block: BlockId) {
         let entry = self.entry(block);
         let counts = entry.counts(&self.nodes);
         if counts.corrupt == 0 || counts.live < self.settings.min_replication.max(1) || counts.uncertain > 0 {
             return;
         }
-        let bad = entry
-            .replicas()
-            .find(|replica| replica.health == Health::Corrupt && self.nodes.node_of(replica.storage).in_service());
+        let bad = entry.replicas().find(|replica| {
+            replica.health == Health::Corrupt
+                && self.nodes.node_of(replica.storage).in_service()
+                && !self.is_of_lost_change(entry, replica.stamp)
+        });
         let Some(bad) = bad else { return };
         let as_reported = Block { stamp: bad.stamp, ..entry.block() };
         self.forget_replica(block, bad.storage);

@@ -219,6 +219,9 @@ impl BlockMap {
             return;
         }
         if is_corrupt(entry, replica) || self.is_known_corrupt(node, block) {
+            if self.is_of_lost_change(entry, block.stamp) {
+                self.note_protected(block);
+            }
             self.mark_corrupt(storage, block, now);
             return;
         }
@@ -264,9 +267,7 @@ impl BlockMap {
         // or have lost its newest changes, and a deletion would destroy replicas that the right one knows. Apache
         // deletes such replicas once safe mode is over; here they stay until an administrator forces it.
         if self.is_protected(block.stamp) {
-            if self.in_startup_safe_mode() {
-                self.safe_mode.bytes_in_future = self.safe_mode.bytes_in_future.saturating_add(block.length);
-            }
+            self.note_protected(block);
             return;
         }
         // The next full report lists further ones again.
@@ -329,7 +330,8 @@ impl BlockMap {
     }
 
     /// Marks one replica as corrupt: a report contradicts the block, or a reader found a checksum error. It is deleted
-    /// once there are enough good replicas; the last replicas are kept even if all are corrupt.
+    /// once there are enough good replicas. The last replicas are kept even if all are corrupt; replicas of lost
+    /// changes are kept until an administrator forces their deletion.
     pub(super) fn mark_corrupt(&mut self, storage: StorageIndex, reported: Block, now: Now) {
         self.book_replica(reported.id, storage, reported.stamp, Health::Corrupt);
         self.forget_advertisement(reported.id, storage);

@@ -3,8 +3,10 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use hearth_types::GenerationStamp;
+use hearth_types::{Block, GenerationStamp};
 
+use super::block_info::BlockRef;
+use super::redundancy::Redundancy;
 use super::{BlockMap, Now};
 
 pub(super) enum SafeMode {
@@ -33,7 +35,7 @@ pub(super) struct SafeModeState {
     pub lost_stamps: Vec<RangeInclusive<GenerationStamp>>,
     /// `lost_stamps` were given up, which is not stored yet.
     pub lost_stamps_given_up: bool,
-    /// An administrator forced the exit (forceExit): such replicas are deleted like any other stray replica.
+    /// An administrator forced the exit (forceExit): such replicas are deleted like any other stray or corrupt replica.
     pub future_given_up: bool,
     /// Time that the safe mode of the start lasted, once it has ended.
     pub lasted: Option<Duration>,
@@ -114,14 +116,19 @@ impl BlockMap {
             self.safe_mode.lost_stamps_given_up = true;
         }
         self.safe_mode.bytes_in_future = 0;
+        if force {
+            // Corrupt replicas that were protected may be deleted now.
+            let Redundancy { corrupt, postponed, .. } = &mut self.redundancy;
+            postponed.extend(corrupt.iter().copied());
+        }
         if self.in_startup_safe_mode() {
             self.end_startup(now);
         }
         true
     }
 
-    /// Protects unknown replicas with these stamps like those from the future: recoveries have skipped the stamps,
-    /// because lost ends of the journal may have issued them. Call it before datanodes report.
+    /// Protects replicas with these stamps like those from the future: recoveries have skipped the stamps, because lost
+    /// ends of the journal may have issued them. Call it before datanodes report.
     pub fn protect_stamps(&mut self, lost: Vec<RangeInclusive<GenerationStamp>>) {
         self.safe_mode.lost_stamps = lost;
     }
@@ -131,11 +138,24 @@ impl BlockMap {
         std::mem::take(&mut self.safe_mode.lost_stamps_given_up)
     }
 
-    /// Returns true if an unknown replica with this stamp must not be deleted: the namespace that knows it may come
-    /// back.
+    /// Returns true if a replica with a stamp that the namespace does not know must not be deleted: the namespace that
+    /// knows it may come back.
     pub(super) fn is_protected(&self, stamp: GenerationStamp) -> bool {
         let is_lost = self.safe_mode.lost_stamps.iter().any(|lost| lost.contains(&stamp));
         (stamp > self.newest_stamp || is_lost) && !self.safe_mode.future_given_up
+    }
+
+    /// Returns true if a corrupt replica of this block must not be deleted: its stamp is protected, so it may have
+    /// acknowledged bytes of an append that this namespace has lost.
+    pub(super) fn is_of_lost_change(&self, block: BlockRef<'_>, stamp: GenerationStamp) -> bool {
+        stamp != block.stamp() && self.is_protected(stamp)
+    }
+
+    /// Counts a reported replica that is protected: it keeps the safe mode of the start on.
+    pub(super) fn note_protected(&mut self, replica: Block) {
+        if self.in_startup_safe_mode() {
+            self.safe_mode.bytes_in_future = self.safe_mode.bytes_in_future.saturating_add(replica.length);
+        }
     }
 
     /// Bytes of replicas with stamps from the future, or with protected ones.

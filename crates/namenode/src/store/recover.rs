@@ -2,7 +2,9 @@
 //!
 //! The tables must be readable. Journal groups that follow them without a gap are kept. Recovery then skips numbers of
 //! inodes, blocks and stamps, because DataNodes may hold blocks with the lost ones. The skipped stamps are remembered:
-//! such blocks are not deleted until an administrator forces it.
+//! unknown blocks with them, and such replicas of known blocks, which a lost append leaves, are not deleted as stray or
+//! corrupt until an administrator forces it. The deletion of a file deletes them, and lease recovery of an open file
+//! may shorten them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -127,3 +127,91 @@ fn blocks_of_a_lost_journal_end_are_not_deleted_without_force() {
     cluster.run(10);
     assert!(left(&cluster).is_empty(), "after forceExit");
 }
+
+#[test]
+fn newer_replica_of_a_known_block_keeps_safe_mode_on() {
+    // With a stamp that a recovery has skipped, and with one from the future.
+    for stamp in [5000, 999_999] {
+        let (mut cluster, blocks) = restarted(3);
+        cluster.map.note_stamp(GenerationStamp(9000));
+        cluster.map.protect_stamps(vec![GenerationStamp(2000)..=GenerationStamp(8000)]);
+        let nth = cluster.add("/a");
+        let appended = Block { stamp: GenerationStamp(stamp), length: 25, ..blocks[2] };
+        // The other two blocks are enough for the threshold.
+        for block in [blocks[0], blocks[1], appended] {
+            cluster.nodes[nth].disk.insert(block.id.0, on_disk(&block));
+        }
+        cluster.nodes[nth].registered = false;
+        cluster.run(100);
+        assert_eq!(cluster.map.bytes_in_future(), 25, "{stamp}");
+        assert!(cluster.map.in_safe_mode() && !cluster.map.leave_safe_mode(false, cluster.now), "{stamp}");
+        assert!(cluster.map.leave_safe_mode(true, cluster.now), "{stamp}");
+        cluster.run(10);
+        assert_eq!(cluster.good(appended), [nth], "{stamp}: the last replica stays");
+    }
+}
+
+/// Returns a cluster outside of safe mode, and a block of which a recovery has lost an append: node 0 has the block as
+/// the namespace knows it, nodes 1 and 2 have the appended replicas.
+fn with_lost_append(nodes: usize) -> (Cluster, Block, Block) {
+    let mut cluster = Cluster::empty(BlockSettings::default());
+    let block = Block { length: 10, ..cluster.new_block() };
+    cluster.map.restore(block, 16386, 3, 0, true);
+    cluster.map.note_stamp(GenerationStamp(9000));
+    cluster.map.protect_stamps(vec![GenerationStamp(2000)..=GenerationStamp(8000)]);
+    cluster.map.restored(cluster.now);
+    assert!(!cluster.map.in_safe_mode());
+    for _ in 0..nodes {
+        cluster.add("/a");
+    }
+    let appended = Block { stamp: GenerationStamp(5000), length: 25, ..block };
+    cluster.receive(0, block);
+    cluster.receive(1, appended);
+    cluster.receive(2, appended);
+    (cluster, block, appended)
+}
+
+#[test]
+fn replicas_of_a_lost_append_are_not_deleted_without_force() {
+    let (mut cluster, block, appended) = with_lost_append(5);
+    cluster.run(60);
+    assert_eq!(cluster.good(block), [0, 3, 4], "copies are made");
+    assert_eq!(cluster.good(appended), [1, 2]);
+    // The block is appended to again.
+    let pipeline = cluster.map.reopen(block.id).unwrap();
+    let again = Block { stamp: GenerationStamp(9001), length: 60, ..block };
+    cluster.map.update_pipeline(block, again.stamp, block.length, &pipeline).unwrap();
+    for storage in &pipeline {
+        cluster.receive(cluster.nth_of(*storage), again);
+    }
+    cluster.map.commit(again, cluster.now).unwrap();
+    for nth in [1, 2] {
+        cluster.nodes[nth].reported = false;
+    }
+    cluster.run(30);
+    assert_eq!(cluster.good(again), [0, 3, 4]);
+    assert_eq!(cluster.good(appended), [1, 2]);
+    // Corrupt replicas of the block as it is are deleted as before.
+    cluster.nodes[3].disk.get_mut(&block.id.0).unwrap().rotten = true;
+    let (id, storage) = (cluster.nodes[3].id.clone(), cluster.nodes[3].storage());
+    cluster.map.report_bad_replica(again, &id, Some(&storage), cluster.now);
+    cluster.run(60);
+    assert_eq!(cluster.good(again), [0, 3, 4]);
+    assert_eq!(cluster.good(appended), [1, 2]);
+    // After forceExit without another report.
+    assert!(cluster.map.leave_safe_mode(true, cluster.now));
+    cluster.run(10);
+    assert_eq!(cluster.good(again), [0, 3, 4]);
+    assert!(cluster.good(appended).is_empty(), "after forceExit");
+}
+
+#[test]
+fn replicas_of_a_lost_append_make_no_room_without_force() {
+    let (mut cluster, block, appended) = with_lost_append(3);
+    cluster.run(60);
+    assert_eq!(cluster.good(block), [0]);
+    assert_eq!(cluster.good(appended), [1, 2]);
+    assert!(cluster.map.leave_safe_mode(true, cluster.now));
+    cluster.run(60);
+    assert_eq!(cluster.good(block), [0, 1, 2], "after forceExit");
+}
