@@ -40,7 +40,13 @@ pub struct FullReports {
     /// Number of the next report; incremented with each report.
     id: i64,
     listing: Option<Listing>,
+    /// Time for a list, in multiples of its usual bound. Doubled by each list that takes longer: perhaps no disk hangs,
+    /// and there are very many replicas.
+    patience: u32,
 }
+
+/// Maximum of [`FullReports::patience`]: ten minutes of the usual ten seconds.
+const PATIENCE_MAX: u32 = 64;
 
 /// A full report whose replicas are being listed.
 struct Listing {
@@ -78,6 +84,7 @@ impl FullReports {
             lease: 0,
             id: (random() >> 2) as i64 | 1,
             listing: None,
+            patience: 1,
         }
     }
 
@@ -139,7 +146,7 @@ impl FullReports {
             store.report(&pool)
         });
         let lease = if forced { 0 } else { self.lease };
-        let deadline = Instant::now() + datanode.options.report_list_timeout;
+        let deadline = Instant::now() + datanode.options.report_list_timeout * self.patience;
         self.listing = Some(Listing { replicas, deadline, forced, lease, again: false });
     }
 
@@ -154,10 +161,13 @@ impl FullReports {
         match replicas {
             Ok(Ok(storages)) => return Ok(ListedReport { storages, forced, lease, again }),
             Ok(Err(error)) => tracing::error!(%error, "cannot list the replicas for a full block report"),
-            Err(_) => tracing::warn!(
-                "abandoned a full block report: listing the replicas takes too long, perhaps because a disk hangs; the \
-                 report is repeated once that list has ended"
-            ),
+            Err(_) => {
+                self.patience = (2 * self.patience).min(PATIENCE_MAX);
+                tracing::warn!(
+                    "abandoned a full block report: listing the replicas takes too long, perhaps because a disk hangs; \
+                     the report is repeated once that list has ended"
+                );
+            }
         }
         self.forget_lease();
         Err(NotListed { forced })
@@ -382,11 +392,11 @@ mod tests {
             let failing: JoinHandle<Vec<StorageReplicas>> =
                 tokio::task::spawn_blocking(|| panic!("the test wants it to fail"));
             let hanging = tokio::spawn(pending());
-            for (replicas, deadline) in [(failing, later), (hanging, Instant::now())] {
+            for (replicas, deadline, patience) in [(failing, later, 1), (hanging, Instant::now(), 2)] {
                 full_reports.set_lease(5);
                 full_reports.listing = Some(Listing { replicas, deadline, forced, lease: 5, again: false });
                 let Err(not_listed) = full_reports.listed().await else { panic!("there is a list") };
-                assert_eq!(not_listed.forced, forced);
+                assert_eq!((not_listed.forced, full_reports.patience), (forced, patience));
                 assert!(!full_reports.is_listing() && !full_reports.may_send() && full_reports.wants_lease());
             }
         }
