@@ -135,6 +135,8 @@ fn the_least_numbers() {
             // Each byte would have a packet or a checksum of its own, which takes minutes.
             "dfs.bytes-per-checksum",
             "dfs.client-write-packet-size",
+            // Answers of the NameNode are longer.
+            "ipc.maximum.data.length",
             // Refused: less than ipc.maximum.data.length.
             "hearth.rpc.message.memory",
         ],

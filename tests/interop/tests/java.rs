@@ -1118,25 +1118,19 @@ fn file_fallbacks(session: &mut Session) -> Result<()> {
     let hedged = ("dfs.client.hedged.read.threadpool.size", "2");
     let encrypted = ("dfs.data.transfer.protection", "authentication");
     type Changes<'a> = &'a [(&'a str, &'a str)];
-    // Without a server it connects directly.
-    let factory = ("hadoop.rpc.socket.factory.class.ClientProtocol", "org.apache.hadoop.net.SocksSocketFactory");
+    // Over the sockets of Hadoop's own factory for SOCKS, which have no channel, its client reads no block.
+    let factory = ("hadoop.rpc.socket.factory.class.ClientProtocol", "OwnSocketFactory");
     let cases: [(&str, &Apache, Changes, &str); 4] = [
         ("files-no-library", &elsewhere, &[], "none for linux-pdp11"),
         ("files-hedged", &apache, &[hedged], "hedged reads"),
-        ("files-socks", &apache, &[factory], "hadoop.rpc.socket.factory.class.ClientProtocol"),
+        ("files-own-sockets", &apache, &[factory], "hadoop.rpc.socket.factory.class.ClientProtocol"),
         ("files-protected", &apache, &[encrypted], "dfs.data.transfer.protection"),
     ];
     for (name, apache, changes, reason) in cases {
         if !name.ends_with("protected") {
             let (mut java, log) = logged(session, apache, name, changes)?;
             for _ in 0..3 {
-                if changes == [factory] {
-                    // Hadoop's client reads no direct buffer over the sockets of this factory.
-                    let read = java.call("cat", json!({"path": "/fallback"}))?;
-                    ensure!(read["length"] == 200_003, "{name}: {read}");
-                } else {
-                    carried(&mut java, "/fallback", &[(91, 200_003)])?;
-                }
+                carried(&mut java, "/fallback", &[(91, 200_003)])?;
                 ensure!(read_by(&mut java, "/fallback")? == BY_HADOOP, "{name}");
                 java.call("reopen", json!({}))?;
             }
