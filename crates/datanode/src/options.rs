@@ -29,8 +29,8 @@ const OTHER_BLOCKING_THREADS: usize = 512;
 /// Short, because the bytes can also take another path.
 const MEMORY_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Incremental reports wait while a full report is listed: this bounds their delay when a disk hangs. A list of millions
-/// of replicas takes far less.
+/// Incremental reports wait while a full report is listed: this bounds their delay at first when a disk hangs. A list of
+/// millions of replicas takes far less.
 const REPORT_LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longest interval: 100 years. A point in time cannot be any distance away.

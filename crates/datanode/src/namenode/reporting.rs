@@ -41,7 +41,7 @@ pub struct FullReports {
     id: i64,
     listing: Option<Listing>,
     /// Time for a list, in multiples of its usual bound. Doubled by each list that takes longer: perhaps no disk hangs,
-    /// and there are very many replicas.
+    /// and there are very many replicas. A list that ends in the usual time resets it.
     patience: u32,
 }
 
@@ -51,8 +51,11 @@ const PATIENCE_MAX: u32 = 64;
 /// A full report whose replicas are being listed.
 struct Listing {
     replicas: JoinHandle<Vec<StorageReplicas>>,
+    began: Instant,
     /// When the list is abandoned.
     deadline: Instant,
+    /// Usual time in which a list ends.
+    bound: Duration,
     forced: bool,
     /// 0: no lease.
     lease: u64,
@@ -146,8 +149,9 @@ impl FullReports {
             store.report(&pool)
         });
         let lease = if forced { 0 } else { self.lease };
-        let deadline = Instant::now() + datanode.options.report_list_timeout * self.patience;
-        self.listing = Some(Listing { replicas, deadline, forced, lease, again: false });
+        let (began, bound) = (Instant::now(), datanode.options.report_list_timeout);
+        let deadline = began + bound * self.patience;
+        self.listing = Some(Listing { replicas, began, deadline, bound, forced, lease, again: false });
     }
 
     /// Waits for the list of [`Self::begin_listing`]. `Err`: it failed or took too long, and a heartbeat asks for a new
@@ -156,10 +160,15 @@ impl FullReports {
     pub async fn listed(&mut self) -> Result<ListedReport, NotListed> {
         let Some(listing) = &mut self.listing else { return pending().await };
         let replicas = timeout_at(listing.deadline, &mut listing.replicas).await;
-        let Listing { forced, again, lease, .. } = *listing;
+        let Listing { began, bound, forced, again, lease, .. } = *listing;
         self.listing = None;
         match replicas {
-            Ok(Ok(storages)) => return Ok(ListedReport { storages, forced, lease, again }),
+            Ok(Ok(storages)) => {
+                if began.elapsed() < bound {
+                    self.patience = 1;
+                }
+                return Ok(ListedReport { storages, forced, lease, again });
+            }
             Ok(Err(error)) => tracing::error!(%error, "cannot list the replicas for a full block report"),
             Err(_) => {
                 self.patience = (2 * self.patience).min(PATIENCE_MAX);
@@ -392,13 +401,20 @@ mod tests {
             let failing: JoinHandle<Vec<StorageReplicas>> =
                 tokio::task::spawn_blocking(|| panic!("the test wants it to fail"));
             let hanging = tokio::spawn(pending());
+            let listing = |replicas, deadline| {
+                let (began, bound) = (Instant::now(), Duration::from_secs(3600));
+                Some(Listing { replicas, began, deadline, bound, forced, lease: 5, again: false })
+            };
             for (replicas, deadline, patience) in [(failing, later, 1), (hanging, Instant::now(), 2)] {
                 full_reports.set_lease(5);
-                full_reports.listing = Some(Listing { replicas, deadline, forced, lease: 5, again: false });
+                full_reports.listing = listing(replicas, deadline);
                 let Err(not_listed) = full_reports.listed().await else { panic!("there is a list") };
                 assert_eq!((not_listed.forced, full_reports.patience), (forced, patience));
                 assert!(!full_reports.is_listing() && !full_reports.may_send() && full_reports.wants_lease());
             }
+            full_reports.listing = listing(tokio::spawn(async { Vec::new() }), later);
+            assert!(full_reports.listed().await.is_ok_and(|report| report.forced == forced));
+            assert_eq!(full_reports.patience, 1, "a list that ends in time resets it");
         }
     }
 
