@@ -1,7 +1,9 @@
 //! Every option of every command, on the same command lines with `hdfs dfs` and with `hearth fs`.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use hearth_interop::{Session, program_said, tool_said};
@@ -187,10 +189,13 @@ fn prepare(own: &Path) -> Result<()> {
     for directory in ["tree/a", "tree/b"] {
         std::fs::create_dir_all(own.join(directory))?;
     }
-    for (name, bytes) in [("one", 5000), ("two", 700), ("moved", 3), ("tree/a/1", 40), ("tree/a/2", 0), ("tree/b/3", 9)]
-    {
+    let files = [("one", 5000), ("two", 700), ("moved", 3), ("tree/a/1", 40), ("tree/a/2", 0), ("tree/b/3", 9)];
+    for ((name, bytes), second) in files.into_iter().zip(1_700_000_000..) {
         let text: String = (0..bytes).map(|at| if at % 20 == 19 { '\n' } else { 'x' }).collect();
         std::fs::write(own.join(name), text)?;
+        // Some commands keep it, and lists are sorted by it.
+        let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
+        File::options().write(true).open(own.join(name))?.set_modified(modified)?;
     }
     Ok(())
 }
