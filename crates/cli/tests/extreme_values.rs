@@ -135,8 +135,9 @@ fn the_least_numbers() {
             // Each byte would have a packet or a checksum of its own, which takes minutes.
             "dfs.bytes-per-checksum",
             "dfs.client-write-packet-size",
-            // Answers of the NameNode are longer.
+            // Answers of the NameNode, and reports to it, may be longer.
             "ipc.maximum.data.length",
+            "ipc.maximum.response.length",
             // Refused: less than ipc.maximum.data.length.
             "hearth.rpc.message.memory",
         ],
