@@ -181,16 +181,18 @@ fn concurrent_full_reports_are_limited() {
     assert_eq!(granted, 2);
 }
 
+/// Returns the state of node `nth`. `None`: the map does not know it.
+fn admin_state(cluster: &Cluster, nth: usize) -> Option<DatanodeAdminState> {
+    let all = cluster.map.datanodes(DatanodeFilter::All);
+    all.into_iter().find(|(info, _)| info.id == cluster.nodes[nth].id).map(|(info, _)| info.admin_state)
+}
+
 #[test]
 fn returning_leaving_node_stays_until_it_reports() {
     let mut cluster = Cluster::new(&["/a", "/a"]);
     let (block, nodes) = cluster.write(1, 10);
     let holder = nodes[0];
     let entry = || HostEntry { names: vec![format!("host{}", holder + 1)], port: None };
-    let admin = |cluster: &Cluster| {
-        let all = cluster.map.datanodes(DatanodeFilter::All);
-        all.into_iter().find(|(info, _)| info.id == cluster.nodes[holder].id).map(|(info, _)| info.admin_state)
-    };
     let leaving = HostLists { exclude: vec![entry()], ..HostLists::default() };
     let until = cluster.now.wall_ms + 10_000_000;
     let maintained = HostLists { maintenance: vec![(entry(), until)], ..HostLists::default() };
@@ -205,11 +207,11 @@ fn returning_leaving_node_stays_until_it_reports() {
         cluster.nodes[holder].registered = true;
         cluster.map.register(registration(cluster.nodes[holder].id.clone()), cluster.now).unwrap();
         cluster.map.tick(cluster.now);
-        assert_eq!(admin(&cluster), Some(on_the_way));
+        assert_eq!(admin_state(&cluster, holder), Some(on_the_way));
         cluster.nodes[holder].up = true;
         cluster.nodes[holder].reported = false;
         cluster.beat(holder);
-        assert_eq!(admin(&cluster), Some(on_the_way));
+        assert_eq!(admin_state(&cluster, holder), Some(on_the_way));
         cluster.map.set_hosts(HostLists::default(), cluster.now);
         assert_eq!(cluster.map.block_report(block.id, cluster.now).unwrap().live, 1);
     }
@@ -221,19 +223,15 @@ fn leaving_node_waits_for_the_report_of_a_restarted_one() {
     let mut cluster = Cluster::with(&["/a", "/a", "/a"], settings);
     let (block, nodes) = cluster.write(2, 10);
     let (leaving, restarted) = (nodes[0], nodes[1]);
-    let admin = |cluster: &Cluster| {
-        let all = cluster.map.datanodes(DatanodeFilter::All);
-        all.into_iter().find(|(info, _)| info.id == cluster.nodes[leaving].id).map(|(info, _)| info.admin_state)
-    };
     // One other replica would be enough, but it is gone.
     cluster.nodes[restarted].disk.clear();
     cluster.map.register(registration(cluster.nodes[restarted].id.clone()), cluster.now).unwrap();
     let exclude = vec![HostEntry { names: vec![format!("host{}", leaving + 1)], port: None }];
     cluster.map.set_hosts(HostLists { exclude, ..HostLists::default() }, cluster.now);
-    assert_eq!(admin(&cluster), Some(DatanodeAdminState::DecommissionInProgress));
+    assert_eq!(admin_state(&cluster, leaving), Some(DatanodeAdminState::DecommissionInProgress));
     cluster.nodes[restarted].reported = false;
     cluster.run(100);
-    assert_eq!(admin(&cluster), Some(DatanodeAdminState::Decommissioned));
+    assert_eq!(admin_state(&cluster, leaving), Some(DatanodeAdminState::Decommissioned));
     assert!(cluster.good(block).iter().any(|nth| *nth != leaving));
 }
 
@@ -244,10 +242,6 @@ fn leaving_node_does_not_rely_on_a_silent_one() {
     let mut cluster = Cluster::with(&["/a", "/a", "/a"], settings);
     let (block, nodes) = cluster.write(2, 10);
     let (leaving, silent) = (nodes[0], nodes[1]);
-    let admin = |cluster: &Cluster| {
-        let all = cluster.map.datanodes(DatanodeFilter::All);
-        all.into_iter().find(|(info, _)| info.id == cluster.nodes[leaving].id).map(|(info, _)| info.admin_state)
-    };
     cluster.nodes[silent].up = false;
     cluster.nodes[silent].disk.clear();
     cluster.pass(cluster.map.settings().stale_after());
@@ -257,10 +251,10 @@ fn leaving_node_does_not_rely_on_a_silent_one() {
     // One other replica would be enough, but it is gone.
     let exclude = vec![HostEntry { names: vec![format!("host{}", leaving + 1)], port: None }];
     cluster.map.set_hosts(HostLists { exclude, ..HostLists::default() }, cluster.now);
-    assert_eq!(admin(&cluster), Some(DatanodeAdminState::DecommissionInProgress));
+    assert_eq!(admin_state(&cluster, leaving), Some(DatanodeAdminState::DecommissionInProgress));
     cluster.run(100);
     assert_eq!(cluster.map.live_datanodes(), 3);
-    assert_eq!(admin(&cluster), Some(DatanodeAdminState::Decommissioned));
+    assert_eq!(admin_state(&cluster, leaving), Some(DatanodeAdminState::Decommissioned));
     assert!(cluster.good(block).iter().any(|nth| *nth != leaving));
 }
 
