@@ -138,7 +138,7 @@ const DAYS: u64 = 24 * HOURS;
 
 /// Longest duration, 100 years. Longer ones, such as Java's `Long.MAX_VALUE` for "never", are taken for it: the end of a
 /// wait that begins now can then always be computed.
-const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+pub const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// Parses a duration with the suffix ns, us, ms, s, m, h or d. A bare number is in units of `unit_ns` nanoseconds.
 fn duration(value: &str, unit_ns: u64) -> Result<Duration, String> {

@@ -33,9 +33,6 @@ const MEMORY_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// millions of replicas takes far less.
 const REPORT_LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest interval: 100 years. A point in time cannot be any distance away.
-const INTERVAL_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-
 /// Minimum share of the cores that copies always get.
 const COPY_CORES_SHARE_MIN: f64 = 0.05;
 
@@ -320,7 +317,7 @@ impl StreamOptions {
             memory_bytes: conf.get(keys::HEARTH_DATANODE_STREAM_MEMORY_BYTES)?,
             nice: conf.get(keys::HEARTH_DATANODE_STREAM_NICE)?.min(19) as i32,
             cores_share: conf.get(keys::HEARTH_DATANODE_STREAM_CORES_SHARE)?.max(COPY_CORES_SHARE_MIN),
-            resume_timeout: conf.get(keys::HEARTH_DATANODE_STREAM_RESUME_TIMEOUT)?.min(INTERVAL_MAX),
+            resume_timeout: conf.get(keys::HEARTH_DATANODE_STREAM_RESUME_TIMEOUT)?,
         })
     }
 }
@@ -329,11 +326,11 @@ impl TimingOptions {
     pub fn read(conf: &Configuration) -> Result<Self, ConfigError> {
         Ok(Self {
             heartbeat: conf.timeout(keys::DFS_HEARTBEAT_INTERVAL)?,
-            block_report: conf.timeout(keys::DFS_BLOCKREPORT_INTERVAL)?.min(INTERVAL_MAX),
-            block_report_initial_delay: conf.get(keys::DFS_BLOCKREPORT_INITIAL_DELAY)?.min(INTERVAL_MAX),
+            block_report: conf.timeout(keys::DFS_BLOCKREPORT_INTERVAL)?,
+            block_report_initial_delay: conf.get(keys::DFS_BLOCKREPORT_INITIAL_DELAY)?,
             block_report_split: conf.get(keys::DFS_BLOCKREPORT_SPLIT_THRESHOLD)?,
             incremental_report: conf.get(keys::DFS_BLOCKREPORT_INCREMENTAL_INTERVAL)?,
-            cache_report: conf.timeout(keys::DFS_CACHEREPORT_INTERVAL)?.min(INTERVAL_MAX),
+            cache_report: conf.timeout(keys::DFS_CACHEREPORT_INTERVAL)?,
             lazy_writer: conf.timeout(keys::DFS_DATANODE_LAZYWRITER_INTERVAL)?,
             lifeline: match conf.get(keys::DFS_DATANODE_LIFELINE_INTERVAL)? {
                 Some(Duration::ZERO) => Configuration::TIMEOUT_MAX,
@@ -488,6 +485,7 @@ pub fn available_memory(dir: &Path) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use hearth_config::parse::DURATION_MAX;
     use hearth_types::ManualClock;
 
     use super::*;
@@ -514,8 +512,8 @@ mod tests {
         .into_iter()
         .fold(Configuration::empty(), |configuration, key| configuration.with(key, longest.as_str()));
         let timing = TimingOptions::read(&configuration).unwrap();
-        assert_eq!((timing.block_report_initial_delay, timing.block_report), (INTERVAL_MAX, INTERVAL_MAX));
-        assert_eq!(StreamOptions::read(&configuration).unwrap().resume_timeout, INTERVAL_MAX);
+        assert_eq!((timing.block_report_initial_delay, timing.block_report), (DURATION_MAX, DURATION_MAX));
+        assert_eq!(StreamOptions::read(&configuration).unwrap().resume_timeout, DURATION_MAX);
         assert_eq!(AnnouncementOptions::read(&configuration).unwrap().lease, Duration::from_secs(600));
     }
 

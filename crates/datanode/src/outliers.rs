@@ -24,8 +24,6 @@ const WINDOW: Duration = Duration::from_secs(300);
 const WINDOWS_MAX: usize = 6;
 /// Maximum number of DataNodes that are measured.
 const PEERS_MAX: usize = 4096;
-/// Longest interval of reports: 100 years. A point in time cannot be any distance away.
-const INTERVAL_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// Length of the longest name that is kept. An IPv6 address and a port have at most 53 bytes.
 const PEER_NAME_BYTES_MAX: usize = 64;
 
@@ -53,7 +51,7 @@ impl OutlierOptions {
         Ok(Self {
             measures_peers: conf.get(keys::DFS_DATANODE_PEER_STATS_ENABLED)?,
             measures_disks: conf.get(keys::DFS_DATANODE_FILEIO_PROFILING_SAMPLING_PERCENTAGE)? > 0,
-            interval: conf.get(keys::DFS_DATANODE_OUTLIERS_REPORT_INTERVAL)?.min(INTERVAL_MAX),
+            interval: conf.get(keys::DFS_DATANODE_OUTLIERS_REPORT_INTERVAL)?,
             peers_min: conf.get(keys::DFS_DATANODE_MIN_OUTLIER_DETECTION_NODES)? as usize,
             disks_min: conf.get(keys::DFS_DATANODE_MIN_OUTLIER_DETECTION_DISKS)? as usize,
             samples_min: conf.get(keys::DFS_DATANODE_PEER_METRICS_MIN_OUTLIER_DETECTION_SAMPLES)?,

@@ -13,8 +13,6 @@ use crate::state::Namenode;
 
 /// Shortest interval between backups.
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
-/// Longest one: 100 years. A point in time cannot be any distance away.
-const INTERVAL_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// First characters of the names of backups.
 const PREFIX: &str = "backup-";
@@ -40,7 +38,7 @@ impl BackupSettings {
     /// Errors give key, value and file.
     pub fn read(conf: &Configuration) -> Result<Option<Self>, ConfigError> {
         let Some(directory) = conf.get(keys::HEARTH_NAMENODE_BACKUP_DIR)? else { return Ok(None) };
-        let interval = conf.get(keys::HEARTH_NAMENODE_BACKUP_INTERVAL)?.clamp(INTERVAL_MIN, INTERVAL_MAX);
+        let interval = conf.get(keys::HEARTH_NAMENODE_BACKUP_INTERVAL)?.max(INTERVAL_MIN);
         let keep = conf.get(keys::HEARTH_NAMENODE_BACKUP_KEEP)?.max(1) as usize;
         Ok(Some(Self { directory, interval, keep }))
     }
