@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 /// Number of warnings of each server that are shown with a failed check.
 const WARNINGS: usize = 6;
 
+/// Number of places at which two answers differ that are shown.
+const DIFFERENCES: usize = 6;
+
 /// A named check on a running cluster.
 pub type Check = (&'static str, fn(&mut Session) -> Result<()>);
 
@@ -103,7 +106,7 @@ impl Session<'_> {
                 self.observed.insert(name.to_owned(), (self.cluster_name.clone(), answer));
             }
             Some((oracle, expected)) if *expected != answer => {
-                bail!("{name}: {answer}, but {oracle} says {expected}")
+                bail!("{name}: {}", difference(&answer, oracle, expected))
             }
             Some(_) => {}
         }
@@ -130,6 +133,18 @@ impl Session<'_> {
         ensure!(differing.is_empty(), "{name}: not as {oracle}{differing}");
         Ok(())
     }
+}
+
+/// Says where two answers differ. Of two lists only the places that differ: a long line is cut by who shows it.
+fn difference(answer: &Value, oracle: &str, expected: &Value) -> String {
+    let (Some(found), Some(wanted)) = (answer.as_array(), expected.as_array()) else {
+        return format!("{answer}, but {oracle} says {expected}");
+    };
+    let differs = |i: &usize| found.get(*i) != wanted.get(*i);
+    let at = |list: &[Value], i: usize| list.get(i).map_or_else(|| "nothing".to_owned(), Value::to_string);
+    let places = (0..found.len().max(wanted.len())).filter(differs).take(DIFFERENCES);
+    let lines = places.map(|i| format!("\n  {i}: {}\n    but {oracle} says {}", at(found, i), at(wanted, i)));
+    format!("{} values against {}{}", found.len(), wanted.len(), lines.collect::<String>())
 }
 
 /// Returns whether checks that take minutes are requested: `cargo xtask test --cluster`.

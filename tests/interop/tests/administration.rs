@@ -342,9 +342,11 @@ fn metasave(session: &mut Session) -> Result<()> {
         line(&format!("dfsadmin -metasave {name}"))?;
         let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         let has = |start: &str, part: &str| text.lines().any(|line| line.starts_with(start) && line.contains(part));
+        // The line of a DataNode ends with the work that its next heartbeat will fetch.
         let is_settled = has("/few: ", "live: 2 ")
             && has("Metasave: Blocks being reconstructed: 0", "")
-            && has("Metasave: Blocks 0 waiting deletion", "");
+            && has("Metasave: Blocks 0 waiting deletion", "")
+            && !text.contains(" blocks to be ");
         Ok(is_settled.then(|| text.lines().map(metasave_shape).collect::<Vec<_>>()))
     })?;
     line("dfs -rm -skipTrash /few")?;
