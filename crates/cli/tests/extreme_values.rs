@@ -135,6 +135,8 @@ fn the_least_numbers() {
             // Each byte would have a packet or a checksum of its own, which takes minutes.
             "dfs.bytes-per-checksum",
             "dfs.client-write-packet-size",
+            // The connection of a program that has just ended would be the only one that a DataNode admits.
+            "dfs.datanode.max.transfer.threads",
             // Answers of the NameNode, and reports to it, may be longer.
             "ipc.maximum.data.length",
             "ipc.maximum.response.length",
