@@ -1,12 +1,14 @@
 //! Apache's NameNodes in nameservices: several for one namespace (high availability, edits in a shared directory,
 //! manual state changes), or several namespaces (federation). DataNodes of either implementation serve all of them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
 use crate::{Apache, Implementation, NodeProcess, Process, Scratch, Settings, free_port, jmx_bean, wait_until};
 
@@ -204,7 +206,8 @@ impl Nameservices {
         })?
     }
 
-    /// Waits until it counts every running DataNode as live and has left safe mode.
+    /// Waits until every running DataNode is live with free space, and the NameNode has left safe mode. A registered
+    /// DataNode is live, but gets no blocks before its first heartbeat has reported the space.
     pub fn wait_datanodes(&mut self, index: usize) -> Result<()> {
         let running = self.datanodes.iter().filter(|datanode| datanode.process().is_some()).count() as u64;
         let Self { namenodes, datanodes, .. } = self;
@@ -216,8 +219,11 @@ impl Nameservices {
                 return Ok(Some(Err(ended)));
             }
             let state = jmx_bean(namenode.http_port, "Hadoop:service=NameNode,name=FSNamesystemState")?;
-            let live = state["NumLiveDataNodes"].as_u64().unwrap_or(0);
-            Ok((live >= running && state["FSState"] == "Operational").then_some(Ok(())))
+            let info = jmx_bean(namenode.http_port, "Hadoop:service=NameNode,name=NameNodeInfo")?;
+            let live: BTreeMap<String, Value> =
+                serde_json::from_str(info["LiveNodes"].as_str().context("a text with the live nodes")?)?;
+            let with_room = live.values().filter(|shown| shown["capacity"].as_u64() != Some(0)).count() as u64;
+            Ok((with_room >= running && state["FSState"] == "Operational").then_some(Ok(())))
         })?
     }
 
