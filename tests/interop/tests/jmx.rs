@@ -212,8 +212,10 @@ fn listed_attributes(session: &mut Session) -> Result<()> {
         let own: Vec<&String> = bean.as_object().into_iter().flatten().map(|(attribute, _)| attribute).collect();
         if session.is_oracle() {
             ensure!(own.len() >= 5, "{full} of Apache's has {} attributes", own.len());
-            let own = json!(own);
-            session.same_as_oracle(&full, own)?;
+            // A call that failed is counted by its exception, e.g. that of a DataNode that came before the NameNode was
+            // ready. Which calls failed differs between runs.
+            let own: Vec<_> = own.into_iter().filter(|attribute| !attribute.contains("Exception")).collect();
+            session.same_as_oracle(&full, json!(own))?;
             continue;
         }
         let Some(expected) = session.oracle(&full) else { bail!("the oracle has no {full}") };
@@ -377,7 +379,7 @@ fn statistics_of_the_router(session: &mut Session) -> Result<()> {
     let mut command =
         session.cluster.apache()?.java(&conf, "org.apache.hadoop.hdfs.server.federation.router.DFSRouter");
     let mut router = Process::start("router", &mut command, &session.cluster.directory().join("router.log"))?;
-    let seen = wait_until("the router's statistics", Duration::from_secs(90), || {
+    let seen = wait_until("the router's statistics", Duration::from_secs(180), || {
         if router.exited()?.is_some() {
             return Ok(Some(Value::Null));
         }
