@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use hearth_interop::{Check, Session, Suite, run, slow};
-use hearth_testkit::{ClusterSpec, Content, Implementation, files_below, hearth_program, wait_until};
+use hearth_testkit::{ClusterSpec, Content, Implementation, files_below, hearth_program, jmx_bean, wait_until};
 use serde_json::json;
 
 const BLOCK: u64 = 1 << 20;
@@ -45,6 +45,12 @@ fn restarts(session: &mut Session) -> Result<()> {
         session.java()?.call("write", write)?;
         session.java()?.call("hflush", json!({"handle": handle}))?;
     }
+    let port = session.cluster.datanodes[0].port("dfs.datanode.http.address")?;
+    let served = || -> Result<u64> {
+        let info = jmx_bean(port, "Hadoop:service=DataNode,name=DataNodeInfo")?;
+        info["XceiverCount"].as_u64().context("a number of operations")
+    };
+    let served_before = served()?;
     let content = Content::new(7).bytes(0, 2 * BLOCK as usize);
     let mut put = Command::new(hearth_program()?)
         .args(["fs", "-put", "-", "/rust"])
@@ -58,8 +64,8 @@ fn restarts(session: &mut Session) -> Result<()> {
         let written = session.java()?.call("exists", json!({"path": "/rust._COPYING_"}))?;
         Ok(written.as_bool().unwrap_or_default().then_some(()))
     })?;
-    // Time for the command line to open its pipeline, which nothing shows.
-    std::thread::sleep(Duration::from_secs(2));
+    // A writer without a pipeline would find no DataNode during the restart, and fail.
+    wait_until("the third file's pipeline", SETTLES_WITHIN, || Ok((served()? > served_before).then_some(())))?;
 
     let ipc = format!("127.0.0.1:{}", session.cluster.datanodes[0].port("dfs.datanode.ipc.address")?);
     let asked = session.cluster.apache()?.dfsadmin(session.cluster.conf(), ["-shutdownDatanode", &ipc, "upgrade"])?;
