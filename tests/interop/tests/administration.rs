@@ -30,7 +30,7 @@ const CHECKS: &[Check] = &[
     ("table_names_every_line", table::names_every_line),
 ];
 
-/// Longest time for a copy to another DataNode, and for deletions.
+/// Longest time for a copy to another DataNode, for deletions, and for the ends of DataNodes.
 const SETTLES_WITHIN: Duration = Duration::from_secs(120);
 
 /// Words of a date as Java prints it.
@@ -377,5 +377,5 @@ fn shut_down(session: &mut Session) -> Result<()> {
         table::note(line, session.is_oracle(), &answers[1]);
         ensure!(answers[0] == answers[1], "{}: Apache: {}, Hearth: {}", line.text, answers[0], answers[1]);
     }
-    session.cluster.wait_live(0, Duration::from_secs(60))
+    session.cluster.wait_live(0, SETTLES_WITHIN)
 }
