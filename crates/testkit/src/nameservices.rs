@@ -63,6 +63,8 @@ impl NameservicesSpec {
             .set("dfs.heartbeat.interval", 1)
             .set("dfs.namenode.heartbeat.recheck-interval", 2000)
             .set("dfs.ha.fencing.methods", "shell(/bin/true)")
+            // A change of state may take long on a busy machine. The default is 20 s.
+            .set("ha.failover-controller.cli-check.rpc-timeout.ms", 120_000)
             .set("dfs.ha.tail-edits.period", 1);
         let mut planned = Vec::new();
         for (name, count) in &self.nameservices {

@@ -93,7 +93,7 @@ fn asked(cluster: &Nameservices, index: usize, method: &str) -> Result<u64> {
 /// Checks that every replica of a file has the same content.
 fn everywhere(java: &mut Driver, path: &str, seed: u64, length: u64, replicas: usize) -> Result<()> {
     let wanted = Content::new(seed).sha256(0, length);
-    wait_until(&format!("{replicas} replicas of {path}"), Duration::from_secs(60), || {
+    wait_until(&format!("{replicas} replicas of {path}"), Duration::from_secs(120), || {
         let each = java.call("readEach", json!({"path": path}))?;
         let each = each.as_array().context("a list")?;
         ensure!(each.len() == replicas, "{each:?}");
