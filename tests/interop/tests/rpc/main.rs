@@ -57,7 +57,9 @@ fn main() -> ExitCode {
             .ports(ports)
             .set("dfs.blocksize", BLOCK)
             .set("dfs.namenode.redundancy.interval.seconds", 1)
+            // With the default of five, a busy DataNode would have 62 ms to report a block.
             .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
+            .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
     };
     let both = |change: fn(ClusterSpec) -> ClusterSpec| {
         [Implementation::Apache, Implementation::Hearth].map(|make| change(spec(make, make))).to_vec()
@@ -180,7 +182,7 @@ fn real_programs(session: &mut Session) -> Result<()> {
     ] {
         session.java()?.call(operation, arguments)?;
     }
-    let within = Duration::from_secs(60);
+    let within = Duration::from_secs(120);
     wait_until("the second replicas", within, || {
         let blocks = session.java()?.call("locations", json!({"path": "/real/one"}))?;
         let copied = blocks.as_array().is_some_and(|blocks| {
@@ -192,22 +194,31 @@ fn real_programs(session: &mut Session) -> Result<()> {
     session.java()?.call("setrep", json!({"path": "/real/one", "replication": 1}))?;
     session.java()?.call("delete", json!({"path": "/real/two", "recursive": true}))?;
     session.cluster.apache()?.dfsadmin(session.cluster.conf(), ["-report"])?.success()?;
-    // Waits until the DataNodes have received the deletion commands.
-    std::thread::sleep(Duration::from_secs(5));
     let schema = Schema::read()?;
-    let mut seen = Seen::new();
     let port = session.cluster.uri().rsplit(':').next().context("a port")?.to_owned();
-    let recorded = PROXIES.lock().expect("no thread panics with it").get(&port).context("a proxy")?.recorded();
-    for connection in &recorded {
-        recorded::add(&schema, connection, &mut seen)?;
-    }
+    let look = || -> Result<Seen> {
+        let mut seen = Seen::new();
+        let recorded = PROXIES.lock().expect("no thread panics with it").get(&port).context("a proxy")?.recorded();
+        for connection in &recorded {
+            recorded::add(&schema, connection, &mut seen)?;
+        }
+        Ok(seen)
+    };
+    // The DataNodes fetch the commands to delete with later heartbeats.
+    let seen = wait_until("the commands to delete", within, || {
+        let seen = look()?;
+        Ok(seen.keys().any(|name| name.ends_with(recorded::DELETION)).then_some(seen))
+    })?;
     if session.is_oracle() {
         *SEEN.lock().expect("no thread panics with it") = seen;
         return Ok(());
     }
-    let missing = differences::unseen(&SEEN.lock().expect("no thread panics with it"), &seen);
-    ensure!(missing.is_empty(), "fields that Apache's NameNode sends and ours does not:\n{}", missing.join("\n"));
-    Ok(())
+    let apaches = SEEN.lock().expect("no thread panics with it").clone();
+    wait_until("the fields of Apache's NameNode", within, || {
+        let missing = differences::unseen(&apaches, &look()?);
+        ensure!(missing.is_empty(), "fields that Apache's NameNode sends and ours does not:\n{}", missing.join("\n"));
+        Ok(Some(()))
+    })
 }
 
 /// Protocols of a DataNode's IPC port. A NameNode has all others, except for the lifeline protocol, which has its own

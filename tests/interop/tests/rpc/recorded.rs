@@ -16,6 +16,9 @@ use crate::schema::{Fields, Schema, fields};
 /// Fields that were seen in the answers to a method. Commands to DataNodes are distinguished by their kind.
 pub type Seen = BTreeMap<String, BTreeSet<String>>;
 
+/// End of the name of a command to delete replicas: a `BlockCommand` with the action `INVALIDATE`.
+pub const DELETION: &str = ": command /1/2";
+
 /// Adds the fields of one connection's answers.
 pub fn add(schema: &Schema, recorded: &Recorded, seen: &mut Seen) -> Result<()> {
     let mut requests = Bytes::copy_from_slice(&recorded.to_server);
