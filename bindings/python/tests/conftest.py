@@ -83,13 +83,14 @@ def datanode():
 
 
 #: Python code that says "asked" if a signal handler runs during a call that waits for ever, and then ends the process.
+#: The signal comes when the call surely waits: before, a busy machine would run the handler between calls.
 SIGNALS = """
 import faulthandler, os, signal
 def wait_for_ever(call):
-    signal.signal(signal.SIGALRM, lambda *_: os.write(1, b"asked\\n"))
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
-    faulthandler.dump_traceback_later(3, exit=True)
     os.write(1, b"calling\\n")
+    signal.signal(signal.SIGALRM, lambda *_: os.write(1, b"asked\\n"))
+    faulthandler.dump_traceback_later(5, exit=True)
+    signal.setitimer(signal.ITIMER_REAL, 2)
     call()
 """
 

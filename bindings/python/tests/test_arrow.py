@@ -28,7 +28,8 @@ def test_calls_of_pyarrow_do_not_ask_python(silent, said):
     """They may hold the GIL, or come from a thread without a state of Python."""
     code = f"""
 import hearth, pyarrow.fs
-wait_for_ever(lambda: pyarrow.fs.HadoopFileSystem('hdfs://127.0.0.1', {silent}).get_file_info('/'))
+fs = pyarrow.fs.HadoopFileSystem('hdfs://127.0.0.1', {silent})
+wait_for_ever(lambda: fs.get_file_info('/'))
 """
     assert said(code) == ["calling"]
 
