@@ -522,7 +522,7 @@ static void after_fork(hdfsFS fs, int in_place) {
     pid_t child = fork();
     if (child == 0) {
         failures = 0;
-        alarm(60);
+        alarm(300);
         FAILS(hdfsPread(fs, file, 0, &byte, 1) == -1, EBADF);
         CHECK(hdfsFileIsOpenForRead(file) == 1 && hdfsCloseFile(fs, file) == 0);
         FAILS(hdfsOpenFileFutureGet(future) == NULL, EBADF);
@@ -577,7 +577,7 @@ static void forks_while_another_thread_connects(void) {
         pid_t child = fork();
         if (child == 0) {
             failures = 0;
-            alarm(60);
+            alarm(300);
             hdfsFS fs = hdfsConnectAsUser("127.0.0.1", 1, "child");
             CHECK(fs != NULL && hdfsDisconnect(fs) == 0);
             leave();

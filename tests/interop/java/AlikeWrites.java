@@ -528,7 +528,7 @@ final class AlikeWrites {
     }
 
     private static boolean recovered(DistributedFileSystem fs, Path file) throws Exception {
-        long deadline = System.nanoTime() + 60_000_000_000L;
+        long deadline = System.nanoTime() + 180_000_000_000L;
         while (!fs.recoverLease(file) && !fs.isFileClosed(file)) {
             if (System.nanoTime() - deadline > 0) {
                 return false;

@@ -249,7 +249,7 @@ fn java_truncates(session: &mut Session) -> Result<()> {
 }
 
 fn wait_closed(java: &mut Driver, path: &str) -> Result<()> {
-    hearth_testkit::wait_until(&format!("{path} to be closed"), std::time::Duration::from_secs(60), || {
+    hearth_testkit::wait_until(&format!("{path} to be closed"), std::time::Duration::from_secs(180), || {
         Ok(java.call("isClosed", json!({ "path": path }))?.as_bool().unwrap_or(false).then_some(()))
     })
 }

@@ -11,7 +11,7 @@ use hearth_testkit::{ClusterSpec, Content, Implementation, hearth_program, sha25
 use serde_json::json;
 
 const BLOCK: u64 = 1 << 20;
-const STOPS_WITHIN: Duration = Duration::from_secs(60);
+const STOPS_WITHIN: Duration = Duration::from_secs(180);
 
 const CHECKS: &[Check] = &[
     ("offline_viewer_reads_fetched_image", offline_viewer),

@@ -358,7 +358,7 @@ fn changes(session: &mut Session) -> Result<()> {
         other.call("extend", json!({"path": path, "seed": 22, "length": 300_000}))?;
         reads(java, &path, &[(20, length), (21, 1000), (22, 300_000)])?;
         other.call("truncate", json!({"path": path, "length": length - 13}))?;
-        wait_until("the truncation", Duration::from_secs(60), || {
+        wait_until("the truncation", Duration::from_secs(180), || {
             Ok(other.call("isClosed", json!({"path": path}))?.as_bool().unwrap_or(false).then_some(()))
         })?;
         reads(java, &path, &[(20, length - 13)])?;
@@ -1209,7 +1209,7 @@ fn killed_writer(session: &mut Session) -> Result<()> {
         writer.call("write", json!({"handle": "writer", "seed": seed, "position": flushed, "length": 300_000}))?;
         writer.kill();
         let java = session.java()?;
-        wait_until("the file to be taken over", Duration::from_secs(60), || {
+        wait_until("the file to be taken over", Duration::from_secs(180), || {
             let is_recovered = java.call("recoverLease", json!({"path": path}))?.as_bool().unwrap_or(false);
             Ok((is_recovered || java.call("isClosed", json!({"path": path}))? == true).then_some(()))
         })?;
@@ -1308,7 +1308,7 @@ fn interrupted_while_hanging(session: &mut Session) -> Result<()> {
             let is_closed = java.call("isClosed", json!({"path": path}))?;
             ensure!(is_closed == false, "{path} is complete, although bytes of it are missing");
         }
-        wait_until("the file to be taken over", Duration::from_secs(60), || {
+        wait_until("the file to be taken over", Duration::from_secs(180), || {
             let is_recovered = java.call("recoverLease", json!({"path": path}))?.as_bool().unwrap_or(false);
             Ok((is_recovered || java.call("isClosed", json!({"path": path}))? == true).then_some(()))
         })?;

@@ -494,7 +494,7 @@ impl<'a> Run<'a> {
 
     /// Recovers the lease if there is one, and waits until the file is closed.
     async fn wait_closed(&self, path: &str) -> Result<()> {
-        for attempt in 0..300 {
+        for attempt in 0..900 {
             if self.fs.is_file_closed(path).await? {
                 return Ok(());
             }
@@ -509,7 +509,7 @@ impl<'a> Run<'a> {
             // The pace of the checks: a DataNode recovers the last block.
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        bail!("{path} was not closed within a minute of lease recovery")
+        bail!("{path} was not closed within three minutes of lease recovery")
     }
 
     async fn contents(&self, path: &str) -> Result<Option<Vec<u8>>> {

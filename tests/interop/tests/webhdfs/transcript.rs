@@ -207,7 +207,7 @@ impl Transcript {
     /// varies.
     pub fn wait_closed(&self, path: &str) -> Result<()> {
         let line = self.parse(&format!("GET {path}?op=GET_BLOCK_LOCATIONS"))?.target;
-        wait_until(&format!("{path} to be closed"), Duration::from_secs(60), || {
+        wait_until(&format!("{path} to be closed"), Duration::from_secs(180), || {
             let request = HttpRequest { method: "GET", target: &line, body: HttpBody::Absent, expect_continue: false };
             let told: Value = serde_json::from_slice(&request.send(self.namenode)?.body)?;
             Ok((told["LocatedBlocks"]["isUnderConstruction"] == json!(false)).then_some(()))
