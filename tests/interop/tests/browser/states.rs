@@ -109,15 +109,17 @@ pub fn corrupt_block(session: &mut Session) -> Result<()> {
     const PATH: &str = "/states/corrupt";
     with_browser(session, |session, browser| {
         put(session, PATH)?;
-        let (_, files) = wait_until("the replica to be on a disk", SETTLES_WITHIN, || {
+        // A file can be renamed between its finding and its opening: the next search finds it again.
+        let files: Vec<File> = wait_until("the replica to be on a disk", SETTLES_WITHIN, || {
             let (index, files) = replica(session, PATH)?;
             let data = session.cluster.datanodes[index].data_directory().context("a DataNode has a disk")?;
             let is_there = files.iter().any(|file| file.starts_with(&data) && is_finalized(file));
-            Ok(is_there.then_some((index, files)))
+            let open = |file: &PathBuf| File::options().read(true).write(true).open(file);
+            let opened = files.iter().map(open).collect::<std::io::Result<Vec<File>>>()?;
+            Ok(is_there.then_some(opened))
         })?;
         // One byte, in memory and on disk.
         for file in &files {
-            let file = File::options().read(true).write(true).open(file)?;
             let mut byte = [0];
             file.read_exact_at(&mut byte, 100_000)?;
             file.write_all_at(&[byte[0] ^ 1], 100_000)?;
