@@ -16,7 +16,7 @@ pub const ROOT: &str = "/stress";
 pub const HEAD: u64 = 8;
 const LARGEST: u64 = 3 << 20;
 /// Timeout of a truncation, during which a DataNode may be killed and restarted.
-const CUT_WITHIN: Duration = Duration::from_secs(60);
+const CUT_WITHIN: Duration = Duration::from_secs(180);
 
 /// All files. Each has at most one writer at a time.
 pub struct Files {
