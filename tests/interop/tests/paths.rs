@@ -243,13 +243,13 @@ fn offered(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the NameNode passes on the memory advertisement of every replica of the file. An Apache NameNode does
-/// not.
+/// Waits until the NameNode knows both replicas of each block, and passes on their memory advertisements. An Apache
+/// NameNode does not.
 async fn wait_handed_on(fs: &FileSystem, path: &str) -> Result<()> {
     eventually(&format!("the advertisements of {path}"), async || match fs.locations(path, 0, u64::MAX >> 1).await {
         Ok(located) => {
             let mut blocks = located.blocks.iter();
-            blocks.all(|block| block.advertisements.len() == block.locations.len()).then_some(Ok(()))
+            blocks.all(|block| block.locations.len() == 2 && block.advertisements.len() == 2).then_some(Ok(()))
         }
         Err(error) => Some(Err(error.into())),
     })
