@@ -424,7 +424,8 @@ fn killed(session: &mut Session) -> Result<()> {
     ensure!(rest["sha256"] == sha256_hex(&Content::new(50).bytes(1000, BLOCK as usize - 1000)), "{rest}");
     session.cluster.start_datanode(0)?;
     session.cluster.wait_ready()?;
-    wait_until("reads from memory again", Duration::from_secs(90), || {
+    // A replica whose opening has failed is left alone for a minute.
+    wait_until("reads from memory again", Duration::from_secs(240), || {
         Ok(reads(&mut java, "/survives", &[(50, 2 * BLOCK + 5)]).is_ok().then_some(()))
     })
 }
