@@ -43,6 +43,8 @@ fn main() -> ExitCode {
             .set("dfs.namenode.redundancy.considerLoad", false)
             .set("dfs.namenode.redundancy.interval.seconds", 1)
             .set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", 2)
+            // With the default of five, a busy DataNode would have 62 ms to report a block.
+            .set("dfs.client.block.write.locateFollowingBlock.retries", 14)
             .set("dfs.balancer.getBlocks.min-block-size", 1)
             .set("dfs.balancer.getBlocks.size", 4 * BLOCK)
             .set("hearth.memory.limit", "256m")
