@@ -548,7 +548,7 @@ fn leaks(session: &mut Session) -> Result<()> {
     }
     let after = held(java.id())?;
     // Descriptors: connections of Hadoop's client to the NameNode may come and go.
-    ensure!(after.0 <= before.0 + 8 && after.1 == before.1, "before 10,000 opens {before:?}, then {after:?}");
+    ensure!(after.0 <= before.0 + 8 && after.1 <= before.1, "before 10,000 opens {before:?}, then {after:?}");
     memory_is_back(&mut java, memory_before)?;
     // A deleted file's memory is returned, also if streams were forgotten: once the collector has found them.
     let lost = &files[0];
