@@ -31,7 +31,7 @@ const MIB: u64 = 1 << 20;
 /// machine.
 const ANSWER_WITHIN: Duration = Duration::from_secs(45);
 /// Timeout in which a write must succeed or fail.
-const WRITE_WITHIN: Duration = Duration::from_secs(90);
+const WRITE_WITHIN: Duration = Duration::from_secs(180);
 /// Number of connections with garbage to each port.
 const ATTACKS: u64 = 150;
 /// Memory that a server may keep after all of them.
@@ -447,8 +447,8 @@ fn foreign_directory(session: &mut Session) -> Result<()> {
     let kept = Content::new(3);
     with_fs(cluster, async |fs| put(fs, "/kept", kept, 3 * MIB).await)?;
     let saved = cluster.directory().join("namenode-saved");
-    cluster.datanodes[0].stop(Duration::from_secs(60))?;
-    cluster.namenode.stop(Duration::from_secs(60))?;
+    cluster.datanodes[0].stop(Duration::from_secs(180))?;
+    cluster.namenode.stop(Duration::from_secs(180))?;
     let name_directory = cluster.namenode.data_directory().context("it has one")?;
     fs::rename(&name_directory, &saved)?;
     // Formats a new one.
@@ -655,7 +655,7 @@ fn read_all(cluster: &Cluster, directory: &str, numbers: &[u64]) -> Result<()> {
 fn wait_writable(cluster: &Cluster) -> Result<()> {
     let fs = connect(cluster)?;
     let runtime = runtime()?;
-    wait_until("a write to succeed", Duration::from_secs(90), || {
+    wait_until("a write to succeed", Duration::from_secs(180), || {
         let _ = runtime.block_on(fs.delete("/probe", false));
         runtime.block_on(put(&fs, "/probe", Content::new(7), MIB))?;
         Ok(Some(()))
