@@ -4,17 +4,24 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use anyhow::ensure;
 use hearth_config::{Allowed, KeyInfo, keys};
-use hearth_testkit::{ClusterSpec, Implementation, use_program};
+use hearth_testkit::{ClusterSpec, Implementation, use_program, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_hearth");
 
 /// Longest time for a server to end after SIGTERM.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
+/// Longest time until a write succeeds.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(120);
+
 /// Form of a key's values. The first words of [`KeyInfo::form`].
 const DURATION: &str = "duration";
 const NUMBERS: [&str; 4] = ["whole number", "number", "percentage", "bytes"];
+
+/// A DataNode is dead after twice this time and ten heartbeats.
+const RECHECK: &str = "dfs.namenode.heartbeat.recheck-interval";
 
 /// Returns the least and the greatest value that a key accepts.
 fn ends(key: &KeyInfo) -> (&'static str, &'static str) {
@@ -51,14 +58,17 @@ fn serve(label: &str, values: &[(&str, &str)]) {
     let content: Vec<u8> = (0..3_000_000_u32).map(|i| (i % 251) as u8).collect();
     let local = cluster.directory().join("content");
     std::fs::write(&local, &content).unwrap();
-    let hearth = |arguments: &[&str]| {
+    let run = |arguments: &[&str]| {
         let mut command = Command::new(PROGRAM);
         command.args(arguments).env("HADOOP_CONF_DIR", cluster.conf()).env("HADOOP_USER_NAME", "root");
-        let output = command.stdin(Stdio::null()).output().unwrap();
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        output.stdout
+        let output = command.stdin(Stdio::null()).output()?;
+        ensure!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        anyhow::Ok(output.stdout)
     };
-    hearth(&["fs", "-put", &local.display().to_string(), "/content"]);
+    let hearth = |arguments: &[&str]| run(arguments).unwrap();
+    // Without retries, or with a lease of a second, a write fails if a busy machine delays a report for a second.
+    let local = local.display().to_string();
+    wait_until("the file", WRITTEN_WITHIN, || run(&["fs", "-put", "-f", &local, "/content"]).map(Some)).unwrap();
     assert!(hearth(&["fs", "-cat", "/content"]) == content, "other bytes");
     hearth(&["fs", "-rm", "-skipTrash", "/content"]);
     hearth(&["admin", "-report"]);
@@ -95,7 +105,16 @@ fn the_longest_durations() {
 
 #[test]
 fn the_shortest_durations() {
-    serve("shortest", &values(&[DURATION], |key| ends(key).0, &[]));
+    let mut values = values(
+        &[DURATION],
+        |key| ends(key).0,
+        &[
+            // With the shortest heartbeat, a pause of ten milliseconds would end a DataNode. `the_least_numbers` has it.
+            RECHECK,
+        ],
+    );
+    values.push((RECHECK, "300000"));
+    serve("shortest", &values);
 }
 
 #[test]
@@ -123,7 +142,7 @@ fn the_greatest_numbers() {
 
 #[test]
 fn the_least_numbers() {
-    let values = values(
+    let mut values = values(
         &NUMBERS,
         |key| ends(key).0,
         &[
@@ -144,5 +163,6 @@ fn the_least_numbers() {
             "hearth.rpc.message.memory",
         ],
     );
+    values.push((RECHECK, "0"));
     serve("least", &values);
 }
