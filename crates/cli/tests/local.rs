@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use hearth_testkit::{sha256_hex, skip_or_fail, wait_until};
+use hearth_testkit::{free_port, sha256_hex, skip_or_fail, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_hearth");
@@ -527,7 +527,7 @@ fn up_names_the_option_for_a_port_that_is_in_use() {
 #[test]
 fn refused_connection_is_shown_at_once_on_a_terminal_only() {
     // A port on which nothing listens.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = format!("127.0.0.1:{}", free_port());
     let uri = format!("hdfs://{free}/");
     let retries = ["-D", "ipc.client.connect.max.retries=1", "-D", "ipc.client.connect.retry.interval=100"];
     let words = [&["fs"][..], &retries, &["-ls", uri.as_str()]].concat();
@@ -535,7 +535,7 @@ fn refused_connection_is_shown_at_once_on_a_terminal_only() {
     let piped = command.args(&words).env_remove("HADOOP_CONF_DIR").output().unwrap();
     let said = text(&piped.stderr);
     assert_eq!((piped.status.code(), said.lines().count()), (Some(1), 1), "{said}");
-    assert!(said.starts_with("ls: ") && said.contains(&free.to_string()), "{said}");
+    assert!(said.starts_with("ls: ") && said.contains(&free), "{said}");
 
     // `script` gives the command a terminal, and passes on what it prints there.
     let line = format!("'{PROGRAM}' {}", words.join(" "));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hearth_client::process::on_retry;
 use hearth_client::{Configuration, ErrorKind, FileSystem};
+use hearth_testkit::free_port;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -16,8 +17,8 @@ async fn waiting_user_hears_what_is_tried_again() {
     assert!(on_retry(move |sentence| sender.lock().unwrap().send(sentence.to_owned()).unwrap()));
     assert!(!on_retry(|_| panic!("the first one stays")));
 
-    // A port of which nothing listens.
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // A port on which nothing listens.
+    let free = format!("127.0.0.1:{}", free_port());
     let configuration = Configuration::empty()
         .with("fs.defaultFS", format!("hdfs://{free}"))
         .with("ipc.client.connect.max.retries", "2")
