@@ -42,6 +42,11 @@ fn start(datanodes: usize) -> Up {
     start_in(&directory(), &["--processes", "--datanodes", &datanodes.to_string()])
 }
 
+/// Starts one DataNode, whose replicas are only in memory until it ends.
+fn start_unflushed() -> Up {
+    start_in(&directory(), &["--processes", "--datanodes", "1", "-D", "hearth.memory.flush.delay=3600"])
+}
+
 /// A directory on a tmpfs, like replicas in memory.
 fn directory() -> Rc<tempfile::TempDir> {
     Rc::new(tempfile::Builder::new().prefix("hearth-up-").tempdir_in("/dev/shm").unwrap())
@@ -623,7 +628,7 @@ fn fsck_does_not_ask_another_namenode() {
 
 #[test]
 fn lost_files_are_listed_and_deleted() {
-    let up = start(1);
+    let up = start_unflushed();
     let local = up.local_file("local", &content());
     up.done(&["fs", "-put", &local, "/lost"]);
     for path in up.replica_files() {
@@ -651,7 +656,7 @@ fn lost_files_are_listed_and_deleted() {
 #[test]
 fn remains_of_corrupt_files_are_copied_to_lost_found() {
     const BLOCK: usize = 1 << 20;
-    let up = start(1);
+    let up = start_unflushed();
     let bytes = [content(), content(), content()].concat();
     let local = up.local_file("local", &bytes);
     up.done(&["fs", "-mkdir", "/d"]);
@@ -714,7 +719,7 @@ fn remains_of_corrupt_files_are_copied_to_lost_found() {
 
 #[test]
 fn corrupt_bytes_are_read_only_with_ignore_crc() {
-    let up = start(1);
+    let up = start_unflushed();
     let mut bytes = content();
     let local = up.local_file("local", &bytes);
     up.done(&["fs", "-put", &local, "/file"]);
