@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use hearth_testkit::free_port;
+use anyhow::ensure;
+use hearth_testkit::{free_port, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_hearth");
@@ -180,16 +181,22 @@ fn three_machines() {
     let namenode = Server::start(&["namenode", "-format-if-empty"], &confs[0]);
     let datanodes = confs.each_ref().map(|conf| Server::start(&["datanode"], conf));
     put_and_get(&confs[0]);
-    let fsck = Command::new(PROGRAM)
-        .args(["fsck", "/file", "-files", "-blocks"])
-        .env("HADOOP_CONF_DIR", &confs[1])
-        .env("HADOOP_USER_NAME", "root")
-        .output()
-        .unwrap();
-    let report = String::from_utf8(fsck.stdout).unwrap();
-    assert!(report.contains("Live_repl=3") && report.contains("HEALTHY"), "{report}");
-    let audit = fs::read_to_string(adapted.root.path().join("node1/audit.log")).unwrap();
-    assert!(audit.contains("cmd=create\tsrc=/file"), "{audit}");
+    // The file is closed when one DataNode has reported its replica. The audit log is written by a thread of its own.
+    wait_until("three replicas", PATIENCE, || {
+        let mut fsck = Command::new(PROGRAM);
+        fsck.args(["fsck", "/file", "-files", "-blocks"]);
+        let fsck = fsck.env("HADOOP_CONF_DIR", &confs[1]).env("HADOOP_USER_NAME", "root").output()?;
+        let report = String::from_utf8(fsck.stdout)?;
+        ensure!(report.contains("Live_repl=3") && report.contains("HEALTHY"), "{report}");
+        Ok(Some(()))
+    })
+    .unwrap();
+    wait_until("the audit line", PATIENCE, || {
+        let audit = fs::read_to_string(adapted.root.path().join("node1/audit.log"))?;
+        ensure!(audit.contains("cmd=create\tsrc=/file"), "{audit}");
+        Ok(Some(()))
+    })
+    .unwrap();
     datanodes.into_iter().for_each(Server::stop);
     namenode.stop();
 }
