@@ -114,18 +114,24 @@ async fn regular_backups_are_kept_and_restored() {
     };
     let first = eventually("a backup", async || backups().first().cloned()).await;
     eventually("the first backup to be removed", async || (!first.exists()).then_some(())).await;
-    let newest = eventually("two backups", async || (backups().len() >= 2).then(|| backups().pop()).flatten()).await;
+    eventually("two backups", async || (backups().len() >= 2).then_some(())).await;
     let identity = n.handle().identity().clone();
-    let source = eventually("a backup that stays long enough", async || ImageSource::find(&newest).ok()).await;
+    let copy = place.path().join("copy");
+    // Copied, because it is removed soon, perhaps before it is read here.
+    let copied = || -> Option<ImageSource> {
+        let newest = backups().pop()?;
+        ImageSource::find(&newest).ok()?;
+        let _ = std::fs::remove_dir_all(&copy);
+        std::fs::create_dir(&copy).unwrap();
+        for entry in std::fs::read_dir(newest.join("current")).ok()? {
+            let path = entry.ok()?.path();
+            std::fs::copy(&path, copy.join(path.file_name()?)).ok()?;
+        }
+        ImageSource::find(&copy).ok()
+    };
+    let source = eventually("a backup that stays long enough", async || copied()).await;
     assert_eq!(source.identity, identity);
 
-    // Copied, because it is removed soon.
-    let copy = place.path().join("copy");
-    std::fs::create_dir(&copy).unwrap();
-    for entry in std::fs::read_dir(newest.join("current")).unwrap() {
-        let path = entry.unwrap().path();
-        std::fs::copy(&path, copy.join(path.file_name().unwrap())).unwrap();
-    }
     let options = NamenodeOptions {
         configuration: configuration(),
         user: "root".into(),
