@@ -62,6 +62,7 @@ async fn hanging_disk_delays_only_its_readers() {
     let settings = [("hearth.storage.engine", "file")];
     let change = |options: &mut DatanodeOptions| options.report_list_timeout = Duration::from_secs(1);
     let datanode = Arc::new(start_datanode_with(change, &namenode, dir.path(), &settings).await);
+    namenode.wait("the first full report", |told| told.full_report.is_some()).await;
     for id in 1..=3 {
         write(&datanode, &[], &block(id, 1001, 0), &content(300_000, id as u64)).await;
     }
