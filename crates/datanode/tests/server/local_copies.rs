@@ -126,7 +126,7 @@ async fn packet_pipeline_continues_through_memory() {
 /// DataNode that waits for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sender_waiting_for_memory_is_kept_alive() {
-    let settings = [("dfs.client.socket-timeout", "10000")];
+    let settings = [("dfs.client.socket-timeout", "4000")];
     let two = two([&settings, &settings]).await;
     let (slow, holds) = slow_datanode(&two.nodes[1]);
     let (stored, data) = (block(1, 1001, 128 << 20), content(3 * MIB, 1));
@@ -135,7 +135,7 @@ async fn sender_waiting_for_memory_is_kept_alive() {
     holds.store(true, Ordering::Relaxed);
     tokio::spawn(async move {
         // Longer than the read timeout.
-        tokio::time::sleep(Duration::from_secs(12)).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
         holds.store(false, Ordering::Relaxed);
     });
     for piece in data.chunks(MIB) {

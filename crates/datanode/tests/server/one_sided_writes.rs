@@ -294,7 +294,7 @@ async fn all_kinds_of_pipelines_forward_blocks() {
 async fn sender_waiting_for_memory_is_kept_alive() {
     let namenode = FakeNamenode::start().await;
     let dirs = [scratch(), scratch()];
-    let silence = ("dfs.client.socket-timeout", "10000");
+    let silence = ("dfs.client.socket-timeout", "4000");
     let first = start(&namenode, dirs[0].path(), &[silence]).await;
     // One buffer of a mebibyte after the other.
     let second = start(&namenode, dirs[1].path(), &[silence, ("hearth.memory.limit", "1k")]).await;
@@ -315,7 +315,7 @@ async fn sender_waiting_for_memory_is_kept_alive() {
         writer.sums_at += 8192;
     }
     // Longer than the read timeout. The delayed acknowledgements are sent with a heartbeat of the waiting DataNode.
-    tokio::time::sleep(Duration::from_secs(12)).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
     holds.store(false, Ordering::Relaxed);
     for _ in 0..2 {
         assert_eq!(writer.ack().await.unwrap(), [AckReply::SUCCESS; 3]);
