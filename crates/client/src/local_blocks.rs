@@ -45,8 +45,10 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time-out of the opening of a replica. The client then reads the block by its own path.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time for which a DataNode that did not answer in time is not asked again.
-const SILENT_BACKOFF: Duration = Duration::from_secs(60);
+/// Time for which a DataNode that did not answer a listing is not asked again. It doubles with each silence, because a
+/// busy machine may stall for a second.
+const SILENT_BACKOFF_MIN: Duration = Duration::from_secs(5);
+const SILENT_BACKOFF_MAX: Duration = Duration::from_secs(60);
 
 /// Maximum number of DataNodes used on one machine.
 const DATANODES_MAX: usize = 64;
@@ -75,11 +77,29 @@ struct Shared {
     listed: Mutex<Option<Instant>>,
     /// Locked while the sockets are listed, which is done once at a time.
     listing: Arc<tokio::sync::Mutex<()>>,
-    /// Sockets of DataNodes that did not answer in time, with the time. At most [`DATANODES_MAX`], and those that an
+    /// Sockets of DataNodes that did not answer when they were last asked. At most [`DATANODES_MAX`], and those that an
     /// opening adds until the next listing.
-    silent: Mutex<HashMap<PathBuf, Instant>>,
+    silent: Mutex<HashMap<PathBuf, Silence>>,
     /// Number of times that each short block was opened.
     opens: Mutex<HashMap<(BlockPoolId, BlockId, GenerationStamp), u8>>,
+}
+
+/// A DataNode did not answer in time.
+#[derive(Clone, Copy, Debug)]
+struct Silence {
+    since: Instant,
+    /// Time for which it is not asked again.
+    backoff: Duration,
+}
+
+impl Silence {
+    fn now(backoff: Duration) -> Self {
+        Self { since: Instant::now(), backoff }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.since.elapsed() >= self.backoff
+    }
 }
 
 impl LocalBlocks {
@@ -233,6 +253,9 @@ impl Shared {
     /// Returns the known DataNodes, or `None` if the sockets must be listed again.
     fn listed_recently(&self) -> Option<Vec<Arc<DatanodeId>>> {
         let at = (*self.listed.lock())?;
+        if self.silent.lock().values().any(Silence::has_ended) {
+            return None;
+        }
         let known = self.datanodes.read();
         let interval = if known.is_empty() { LIST_INTERVAL_WITHOUT } else { LIST_INTERVAL };
         (at.elapsed() < interval).then(|| known.clone())
@@ -244,8 +267,8 @@ impl Shared {
         sockets.truncate(DATANODES_MAX);
         {
             let mut silent = self.silent.lock();
-            silent.retain(|path, at| at.elapsed() < SILENT_BACKOFF && sockets.iter().any(|(_, listed)| listed == path));
-            sockets.retain(|(_, path)| !silent.contains_key(path));
+            silent.retain(|path, _| sockets.iter().any(|(_, listed)| listed == path));
+            sockets.retain(|(_, path)| silent.get(path).is_none_or(Silence::has_ended));
         }
         let asked = join_all(sockets.into_iter().map(|(port, path)| self.ask(port, path))).await;
         let found: Vec<_> = asked.into_iter().flatten().collect();
@@ -255,11 +278,14 @@ impl Shared {
     }
 
     async fn ask(&self, port: u16, path: PathBuf) -> Option<Arc<DatanodeId>> {
-        let uuid = match self.short_circuit.probe(path.clone(), PROBE_TIMEOUT).await {
+        let probed = self.short_circuit.probe(path.clone(), PROBE_TIMEOUT).await;
+        let earlier = self.silent.lock().remove(&path);
+        let uuid = match probed {
             Probed::Hearth(uuid) => uuid,
             Probed::Other => return None,
             Probed::Silent => {
-                self.silent.lock().insert(path, Instant::now());
+                let backoff = earlier.map_or(SILENT_BACKOFF_MIN, |earlier| 2 * earlier.backoff).min(SILENT_BACKOFF_MAX);
+                self.silent.lock().insert(path, Silence::now(backoff));
                 return None;
             }
         };
@@ -274,10 +300,11 @@ impl Shared {
         }))
     }
 
-    /// Stops using a DataNode that does not answer, until it is asked again.
+    /// Stops using a DataNode that does not answer, until it is asked again. Later than after a listing: it may answer
+    /// that, and then let each opening wait for [`OPEN_TIMEOUT`].
     fn leave_alone(&self, datanode: &DatanodeId) {
         if let Some(path) = self.sockets.path(datanode.transfer_port) {
-            self.silent.lock().insert(path, Instant::now());
+            self.silent.lock().insert(path, Silence::now(SILENT_BACKOFF_MAX));
         }
         self.datanodes.write().retain(|known| known.uuid != datanode.uuid);
     }
@@ -510,6 +537,28 @@ mod tests {
         *blocks.shared.listed.lock() = None;
         let (found, took) = timed(&clock, blocks.datanodes()).await;
         assert!(found == 1 && took < AT_ONCE, "{found} in {took:?}");
+    }
+
+    #[tokio::test]
+    async fn silent_datanode_is_asked_again_after_growing_pauses() {
+        let fake = Fake::start(two_blocks());
+        let path = fake.socket_pattern().replace("_PORT", "50011");
+        let _silent = UnixListener::bind(&path).unwrap();
+        let blocks = blocks_of(&fake);
+        let clock = StoppedClock::new();
+        for expected in [5, 10, 20, 40, 60, 60].map(Duration::from_secs) {
+            let (found, took) = timed(&clock, blocks.datanodes()).await;
+            assert!(found == 1 && took >= PROBE_TIMEOUT, "{found} in {took:?}");
+            let backoff = blocks.shared.silent.lock()[Path::new(&path)].backoff;
+            assert_eq!(backoff, expected);
+            clock.pass(backoff - Duration::from_secs(1)).await;
+            let (_, took) = timed(&clock, blocks.datanodes()).await;
+            assert!(took < AT_ONCE, "asked {took:?} before the end of {backoff:?}");
+            clock.pass(Duration::from_secs(1)).await;
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(blocks.datanodes().await, 1);
+        assert!(blocks.shared.silent.lock().is_empty());
     }
 
     #[tokio::test]
