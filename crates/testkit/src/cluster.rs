@@ -1,6 +1,5 @@
 //! A NameNode and DataNodes of either implementation, as processes on free ports in their own directory.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -10,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::http::live_datanodes;
 use crate::java_path::{ACCESSOR_KEY, FILES};
 use crate::{
     Apache, JavaPath, Process, Scratch, Settings, free_port, hearth_program, in_virtual_machine, jmx_bean, wait_until,
@@ -601,10 +601,7 @@ impl Cluster {
 
     /// Returns the NameNode's entry of the live DataNode whose data port is at `address`, ip:port.
     pub fn live_datanode(&self, address: &str) -> Result<Value> {
-        let info = jmx_bean(self.http_port, "Hadoop:service=NameNode,name=NameNodeInfo")?;
-        let nodes: BTreeMap<String, Value> =
-            serde_json::from_str(info["LiveNodes"].as_str().context("a text with the live nodes")?)?;
-        let wanted = nodes.into_values().find(|node| node["xferaddr"] == address);
+        let wanted = live_datanodes(self.http_port)?.into_values().find(|node| node["xferaddr"] == address);
         wanted.with_context(|| format!("{address} is not live"))
     }
 

@@ -1,6 +1,7 @@
 //! HTTP client of tests: a simple GET for /jmx, and single requests with every part under the caller's control, for
 //! WebHDFS.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
@@ -213,6 +214,12 @@ pub fn jmx_bean(port: u16, name: &str) -> Result<serde_json::Value> {
         Some(bean) => Ok(bean.take()),
         None => bail!("/jmx of port {port} has no bean {name}"),
     }
+}
+
+/// Returns the live DataNodes that a NameNode lists: the entry of each, by its name.
+pub(crate) fn live_datanodes(port: u16) -> Result<BTreeMap<String, serde_json::Value>> {
+    let info = jmx_bean(port, "Hadoop:service=NameNode,name=NameNodeInfo")?;
+    Ok(serde_json::from_str(info["LiveNodes"].as_str().context("a text with the live nodes")?)?)
 }
 
 #[cfg(test)]

@@ -1,15 +1,14 @@
 //! Apache's NameNodes in nameservices: several for one namespace (high availability, edits in a shared directory,
 //! manual state changes), or several namespaces (federation). DataNodes of either implementation serve all of them.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
 
+use crate::http::live_datanodes;
 use crate::{Apache, Implementation, NodeProcess, Process, Scratch, Settings, free_port, jmx_bean, wait_until};
 
 const READY_WITHIN: Duration = Duration::from_secs(120);
@@ -221,9 +220,7 @@ impl Nameservices {
                 return Ok(Some(Err(ended)));
             }
             let state = jmx_bean(namenode.http_port, "Hadoop:service=NameNode,name=FSNamesystemState")?;
-            let info = jmx_bean(namenode.http_port, "Hadoop:service=NameNode,name=NameNodeInfo")?;
-            let live: BTreeMap<String, Value> =
-                serde_json::from_str(info["LiveNodes"].as_str().context("a text with the live nodes")?)?;
+            let live = live_datanodes(namenode.http_port)?;
             let with_room = live.values().filter(|shown| shown["capacity"].as_u64() != Some(0)).count() as u64;
             Ok((with_room >= running && state["FSState"] == "Operational").then_some(Ok(())))
         })?
