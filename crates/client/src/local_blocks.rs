@@ -284,7 +284,8 @@ impl Shared {
             Probed::Hearth(uuid) => uuid,
             Probed::Other => return None,
             Probed::Silent => {
-                let backoff = earlier.map_or(SILENT_BACKOFF_MIN, |earlier| 2 * earlier.backoff).min(SILENT_BACKOFF_MAX);
+                let after = |earlier: Silence| backoff::doubled(earlier.backoff, SILENT_BACKOFF_MAX);
+                let backoff = earlier.map_or(SILENT_BACKOFF_MIN, after);
                 self.silent.lock().insert(path, Silence::now(backoff));
                 return None;
             }
